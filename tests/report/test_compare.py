@@ -19,7 +19,7 @@ from evals.stats import MARGIN
 from evals.stats.compare import paired
 from evals.tree import Tree, open_tree
 from paper.claims import read_claims
-from report import compare, compare_scores, compare_trees
+from report import compare, compare_scores
 from tests.report import synthetic
 from tests.report.conftest import Command
 from tests.report.finished import edit, rewrite
@@ -73,7 +73,7 @@ def test_a_grader_change_is_held_against_the_sampling_of_problems(
     grade_anew(scored_copy, TEPO, "syn_as3", wrong)
     code, out, _ = command(compare.main, scored.root, scored_copy.root)
     assert (code, "4 of 4, checkpoints' scores 4 of 5" in out) == (expected, True), out
-    found = {row["figure"]: row for row in compare_trees.compared(scored, Tree(scored_copy.root))[1]}
+    found = {row["figure"]: row for row in compare.of_trees(scored, Tree(scored_copy.root))[1]}
     assert found.keys() == {"syn_as3", "avg_pooled", "avg_macro"}
     assert found["syn_as3"]["difference"] == pytest.approx(-wrong / 100, abs=1e-12)
     assert (found["syn_as3"]["where"], found["syn_as3"]["moved"]) == ("tiny_qwen2/tepo/step12, seed 1", bool(expected))
