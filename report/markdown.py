@@ -32,6 +32,11 @@ def command(module: str, tree: Tree, *more: str) -> str:
     return shlex.join(["python", "-m", module, "--results", str(tree.root), *more])
 
 
+def yes(value: bool) -> str:
+    """Return the text of a truth value in a file."""
+    return "yes" if value else "no"
+
+
 def percent(value: float | Decimal | None) -> str:
     """Return a fraction in percent, `12.30`; the empty string for None, 0.00 for -0.00."""
     if value is None:

@@ -36,7 +36,7 @@ from evals.stats import compare, frontier
 from evals.tree import Tree, open_tree
 from methods import catalog
 from report import draw, figures
-from report.markdown import FEWEST, arrow, ends, escape_markdown, markdown_table, percent, with_interval
+from report.markdown import FEWEST, arrow, ends, escape_markdown, markdown_table, percent, with_interval, yes
 
 SELECTION = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
@@ -163,10 +163,6 @@ def _point(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str) 
 def words(values: Mapping[str, Any]) -> str:
     """Return values as `training.learning_rate=0.0002 beta=1`."""
     return " ".join(f"{a}={v:g}" if isinstance(v, float) else f"{a}={v}" for a, v in values.items())
-
-
-def yes(value: bool) -> str:
-    return "yes" if value else "no"
 
 
 # The choice of values.
