@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import combinations, pairwise
 from statistics import fmean, mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from core.files import read_csv
 from core.layout import Checkpoint, Run
@@ -36,11 +36,6 @@ class Measure(NamedTuple):
     of: Callable[[Sequence[float]], float] = fmean  # of the column's figures by rollout
 
 
-def falls(reward: Sequence[float]) -> float:
-    """Return the mean loss from one rollout to the next, over all steps (0 where it rose)."""
-    return fmean(max(0.0, before - after) for before, after in pairwise(reward))
-
-
 MEASURES = {
     "score": Measure("points", SHARE, learnt=True),
     "area": Measure("reward", SHARE, learnt=True),
@@ -49,7 +44,8 @@ MEASURES = {
     "clip_tokens": Measure("fraction of tokens", SHARE),
     "entropy_end": Measure("nats per token", (0.0, math.inf)),
     "entropy_fall": Measure("nats per token", column="entropy", of=lambda entropy: entropy[0] - entropy[-1]),
-    "reward_falls": Measure("reward", SHARE, learnt=True, column="reward", of=falls),
+    # the mean loss from one rollout to the next, over all steps (0 where it rose)
+    "reward_falls": Measure("reward", SHARE, True, "reward", lambda r: fmean(max(0.0, a - b) for a, b in pairwise(r))),
     # at rollout 24, or at the end of a shorter run: a collapse ends a run
     "reward_at_24": Measure("reward", SHARE, column="reward", of=lambda reward: running_mean(reward[:24])[-1]),
     # of tokens on which entropy moves against the sign of the advantage
@@ -128,7 +124,7 @@ class Printed:
         """Compare the mean over pairs of a's average minus b's with the null (fractions)."""
         rows = [(a.row, b.row) for a, b in pairs if b]
         value = fmean(self._apart(*pair) for pair in rows)
-        n = [[len(self._parts(id)) for id in pair] for pair in rows]  # runs behind each side
+        n = [[len(self.paper[id].of) or 1 for id in pair] for pair in rows]  # runs behind each side
         variances = [(1 / m + 1 / k) / 2 * self._sd(*pair) ** 2 for pair, (m, k) in zip(rows, n, strict=True)]
         se, pairs_of_seeds = math.sqrt(math.fsum(variances)) / len(rows), self._variance_of_seeds
         wide = se * math.sqrt(fmean(pairs_of_seeds))
@@ -136,10 +132,6 @@ class Printed:
         laws = (se, NORMAL, "generation noise"), (wide, len(pairs_of_seeds), "Table 4's pairs of seeds")
         se, df, how = max(laws, key=lambda law: law[0] * float(intervals.quantile(law[1])))
         return Found(t_test(value - null, se, df, bounds=UNBOUNDED, level="seed", how=how, n=min(map(min, n))))
-
-    def _parts(self, id: str) -> tuple[str, ...]:
-        """Return the rows that a mean row averages, or the row alone."""
-        return self.paper[id].of or (id,)
 
     def _apart(self, a: str, b: str) -> float:
         return float(self.paper[a].avg) / 100 - float(self.paper[b].avg) / 100
@@ -151,7 +143,7 @@ class Printed:
         twice that variance over n. Greedy answers count as one draw: two trainings differ on a problem as often as two
         draws would.
         """
-        rows, variance = [self.paper[id] for id in (*self._parts(a), *self._parts(b))], 0.0
+        rows, variance = [self.paper[part] for id in (a, b) for part in self.paper[id].of or (id,)], 0.0
         for key, n in COLUMN.items():
             p = sum(sum(counts(row.cells[key], n)) for row in rows) / (2 * n * len(rows))
             variance += (POOL[key] / RESPONSES) ** 2 * 2 * p * (1 - p) * SPREAD / (1 + SPREAD) / n
@@ -196,8 +188,7 @@ class Runs:
         the models' means."""
         sides = [[by_clean_model(side[m], self.tree.clean_models(m)) for m in a] for side in (a, b)]
         if len(a) > 1:
-            left, right = ({n: fmean(v.values()) for n, v in enumerate(side)} for side in sides)
-            found = compare_seeds(left, right, bounds=bounds)
+            found = compare_seeds(*({n: fmean(v.values()) for n, v in enumerate(s)} for s in sides), bounds=bounds)
             return replace(found, how=found.how.replace("seed", "model"))
         ((model, by_seed),) = a.items()
         if by_seed.keys() == b[model].keys():
@@ -275,17 +266,16 @@ class Runs:
         if self.variant or model is None or b is None or not path.is_file():
             raise NotPlanned("not part of this scale: several step sizes of one method")
         wanted = {"model": str(model["key"]), "measure": "area", "row": a.method, "versus": b.method}
-        numbers = {name: name for name in ("difference", "se", "p", "df", "p_holm", "tests")}
-        numbers |= {"low": "difference_low", "high": "difference_high"}
-        needed = (*wanted, *numbers.values(), "how", "seeds")
+        numbers = ("difference", "difference_low", "difference_high", "se", "p", "df", "p_holm", "tests")
+        needed = (*wanted, *numbers, "how", "seeds")
         rows = read_csv(path, "methods at equal movement", needed, allow_empty=True)  # a sweep without the baseline
         row = next((row for row in rows if wanted.items() <= row.items()), None)
         if row is None:
             raise NotPlanned(f"not part of this scale: a sweep of {a.method} and {b.method}")
         if not row["difference"]:
             raise Gap(row["how"])
-        found: dict[str, Any] = {name: float(row[cell]) if row[cell] else None for name, cell in numbers.items()}
-        corrected = found.pop("p_holm"), int(found.pop("tests") or 0)
+        value, low, high, se, p, df, p_holm, tests = (float(row[name]) if row[name] else None for name in numbers)
         seeds = [int(seed) for seed in row["seeds"].split()]
+        seen = Comparison(difference=value, low=low, high=high, se=se, p=p, df=df, how=row["how"], n=len(seeds))
         runs = [run for arm in (a, b) for run in self.planned(arm) if run.seed in seeds]
-        return Found(Comparison(how=row["how"], n=len(seeds), **found), runs, corrected=corrected)
+        return Found(seen, runs, corrected=(p_holm, int(tests or 0)))

@@ -19,7 +19,7 @@ from evals.stats import MARGIN
 from evals.stats.compare import paired
 from evals.tree import Tree, open_tree
 from paper.claims import read_claims
-from report import compare, compare_scores
+from report import compare
 from tests.report import synthetic
 from tests.report.conftest import Command
 from tests.report.finished import edit, rewrite
@@ -170,8 +170,8 @@ def test_a_method_is_compared_with_the_model_before_rl_benchmark_by_benchmark() 
 A, B = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
 
 
-def by_problem(a: str, b: str) -> list[compare_scores.Line]:
-    return compare_scores.lines(compare_scores.read(a), compare_scores.read(b))
+def by_problem(a: str, b: str) -> list[compare.Line]:
+    return compare.over_problems(compare.side(a), compare.side(b))
 
 
 def side(tree: Tree, checkpoint: Checkpoint) -> str:
@@ -181,9 +181,9 @@ def side(tree: Tree, checkpoint: Checkpoint) -> str:
 def test_two_checkpoints_are_compared_as_everywhere_else(scored: Tree) -> None:
     expected = paired(scored, A, B)
     found = {line.benchmark: line for line in by_problem(side(scored, A), side(scored, B))}
-    assert found.keys() - {compare_scores.ALL} == expected.keys() - {POOLED, MACRO}
+    assert found.keys() - {compare.ALL} == expected.keys() - {POOLED, MACRO}
     for key, line in found.items():
-        c, e = line.main.comparison, expected[POOLED if key == compare_scores.ALL else key]
+        c, e = line.main.comparison, expected[POOLED if key == compare.ALL else key]
         for name in ("difference", "se", "low", "high", "p", "detectable", "n"):
             assert getattr(c, name) == pytest.approx(getattr(e, name), rel=1e-9, abs=1e-12)
         assert len(line.cases) == 1
@@ -198,7 +198,7 @@ def test_table_1_of_the_paper(command: Command) -> None:
     total = floor + sum(x * (1 - x) * 0.73 / 1.73 / k for x in (p, q))
     expected = [(p - q) * (1 - p + q) / k, total, p + q - (p - q) ** 2]
     assert [n * case.comparison.se**2 for case in aime.cases] == pytest.approx(expected)
-    assert [line.benchmark for line in found][-1] == compare_scores.ALL
+    assert [line.benchmark for line in found][-1] == compare.ALL
     whole = found[-1].main.comparison
     assert (whole.n, round(100 * (whole.difference or 0), 2)) == (4401, 1.74), "the printed difference of Avg."
     _, out, _ = command(compare.main, "paper:tepo", "paper:grpo")
