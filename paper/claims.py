@@ -92,12 +92,10 @@ class Case(NamedTuple):
     gap: str = ""
 
     @property
-    def source(self) -> str:
-        return RUNS if self.runs else FORMULA if self.claim.measure == "holds" else PRINT
-
-    @property
-    def setting(self) -> str | None:
-        return self.runs.variant if self.runs else None
+    def family(self) -> tuple[str, str, str | None]:
+        """The family of claims, source and setting that share a correction."""
+        source = RUNS if self.runs else FORMULA if self.claim.measure == "holds" else PRINT
+        return self.claim.family, source, self.runs.variant if self.runs else None
 
     @property
     def margin(self) -> float:
@@ -126,25 +124,23 @@ def weakest(found: Sequence[Found], side: str) -> tuple[Found, float | None]:
 def judged(cases: Sequence[Case], *, stand_ins: bool = False) -> list[dict[str, Any]]:
     """Judge claims; return a row of claims.csv for each. Claims of one family, source and setting share one Holm
     correction. stand_ins: scores of runs are not testable."""
-    families: dict[Any, list[Case]] = {}
-    for one in cases:
-        families.setdefault((one.claim.family, one.source, one.setting), []).append(one)
-    rows: dict[tuple[str, str | None], dict[str, Any]] = {}
-    for (_, source, setting), members in families.items():
-        seen = [weakest(one.found, one.claim.side) if one.found else (None, None) for one in members]
-        testable = [not (stand_ins and source == RUNS and one.claim.measure == "score") for one in members]
-        tested = [p if fit else None for (_, p), fit in zip(seen, testable, strict=True)]
-        for one, (found, p), fit, p_holm in zip(members, seen, testable, holm(tested), strict=True):
-            row = dict.fromkeys(COLUMNS) | one.claim.model_dump(include={"id", "family", "where", "quote", "untested"})
-            row |= {"source": source, "setting": setting, "statement": one.claim.tests, "claimed": one.claim.side}
-            row |= {"verdict": "not tested" if fit else UNTESTABLE, "reason": one.gap, "placebo": ""}
-            if found:
-                p_holm, tests = found.corrected or (p_holm, len(tested) - tested.count(None))
-                row |= _figures(one, found, tests or 1)
-                row |= {"p": p, "p_holm": p_holm, "tests": None if p_holm is None else tests}
-                row |= _verdict(one, found, p_holm, tests) if fit else {}
-            rows[one.claim.id, setting] = row
-    return [rows[one.claim.id, one.setting] for one in cases]
+    seen = [weakest(one.found, one.claim.side) if one.found else (None, None) for one in cases]
+    testable = [not (stand_ins and one.runs and one.claim.measure == "score") for one in cases]
+    rows = []
+    for n, (one, (found, p), fit) in enumerate(zip(cases, seen, testable, strict=True)):
+        (_, source, setting), places = one.family, [k for k, other in enumerate(cases) if other.family == one.family]
+        tested = [seen[k][1] if testable[k] else None for k in places]
+        row = dict.fromkeys(COLUMNS) | one.claim.model_dump(include={"id", "family", "where", "quote", "untested"})
+        row |= {"source": source, "setting": setting, "statement": one.claim.tests, "claimed": one.claim.side}
+        row |= {"verdict": "not tested" if fit else UNTESTABLE, "reason": one.gap, "placebo": ""}
+        if found:
+            own = holm(tested)[places.index(n)], len(tested) - tested.count(None)
+            p_holm, tests = found.corrected or own
+            row |= _figures(one, found, tests or 1)
+            row |= {"p": p, "p_holm": p_holm, "tests": None if p_holm is None else tests}
+            row |= _verdict(one, found, p_holm, tests) if fit else {}
+        rows.append(row)
+    return rows
 
 
 def _verdict(one: Case, found: Found, p_holm: float | None, tests: int) -> dict[str, str]:

@@ -26,6 +26,7 @@ from core.provenance import ROOT, sha256_bytes
 from evals.learning_curves import read_curve
 from evals.tree import ARCHIVE, MANIFEST, Tree, open_tree, read_manifest
 from report import manifest, page, responses, verify
+from report.markdown import HERE, environment
 
 LIMIT = 3_000_000  # bytes
 KEPT = ("matrix.json", "scores.csv", "tables/*", "figures/*", "sweep/*", "claims.*", "paper/*")
@@ -63,7 +64,7 @@ def make(tree: Tree, out: Path) -> dict[str, int]:
         content[tree.layout.responses.name] = sampled
         files = {name: sha256_bytes(data) for name, data in content.items()}
         listed = json_text({**facts, "left_out": list(LEFT_OUT), "files": files}).encode()
-        kept = {name: content[name] for name in web} | {"README.md": _readme(tree, source, out, size, web).encode()}
+        kept = {name: content[name] for name in web} | {"README.md": _readme(tree, out, size, web).encode()}
         kept[ARCHIVE] = _packed({MANIFEST: listed} | {n: content[n] for n in content if not n.endswith(".png")})
         sizes = {name: len(data) for name, data in kept.items()}
         if sum(sizes.values()) <= LIMIT:
@@ -122,35 +123,25 @@ def _refuse_other_files(out: Path) -> None:
         raise ConfigError(f"{out}: holds files that are not a reference's, first {others[0]}; name another folder")
 
 
-def _readme(tree: Tree, source: Mapping[str, Any], out: Path, size: tuple[int, int], web: Sequence[str]) -> str:
+def _readme(tree: Tree, out: Path, size: tuple[int, int], web: Sequence[str]) -> str:
     inside = out.resolve().is_relative_to(ROOT)
-    where = shlex.quote(out.resolve().relative_to(ROOT).as_posix() if inside else f"results/reference/{out.name}")
-    own = shlex.quote(f"results/{source['scale']}")
-    facts = "".join(f"- {name.lower()}: {text}\n" for name, text in page.facts(tree))
-    pages = ", ".join(f"[{name.removesuffix('.md')}]({name})" for name in web if name.endswith(".md"))
-    pictures = "".join(f"![{name}]({name})\n" for name in web if name.endswith(".png"))
-    return f"""# Reference result: {source["scale"]}
-
-Written by `python -m report.reference`. `{ARCHIVE}` holds the tree; its `manifest.json` has the sha256 of each \
-file.
-
-{facts}- evaluated: {len(tree.checkpoints)} checkpoints
-- left out: {", ".join(LEFT_OUT)}
-- responses: the first {size[1]} to each of {size[0]} problems of each benchmark, of every checkpoint that was evaluated
-
-Look at it (the second line writes its page into results/pages), compare your results with it, or check that no file
-was edited, from the repository root:
-
-    python -m report.show table1 --results {where}
-    python -m report.page --results {where}
-    python -m report.compare {where} {own}
-    python -m report.verify --results {where}
-
-What the files hold and what the comparison means: `docs/results.md`.
-
-To read here: {pages}.
-
-{pictures}"""
+    where = out.resolve().relative_to(ROOT).as_posix() if inside else f"results/reference/{out.name}"
+    return (
+        environment(HERE)
+        .get_template("reference.md.j2")
+        .render(
+            scale=tree.scale,
+            archive=ARCHIVE,
+            facts=page.facts(tree),
+            evaluated=len(tree.checkpoints),
+            left_out=LEFT_OUT,
+            size=size,
+            where=shlex.quote(where),
+            own=shlex.quote(f"results/{tree.scale}"),
+            pages=[name for name in web if name.endswith(".md")],
+            pictures=[name for name in web if name.endswith(".png")],
+        )
+    )
 
 
 def main() -> None:

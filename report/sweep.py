@@ -35,7 +35,7 @@ from evals.scores import POOLED
 from evals.stats import compare, frontier
 from evals.tree import Tree, open_tree
 from methods import catalog
-from report import draw, figures
+from report import draw, figures, view
 from report.markdown import FEWEST, arrow, ends, escape_markdown, markdown_table, percent, with_interval, yes
 
 SELECTION = (
@@ -290,15 +290,8 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
             lines += ["### What chose the values", ""]
         lines += [*markdown_table(heads, [_cells(row, keys) for row in own]), ""] if own else []
     seeds = ", ".join(map(str, sweep["select_seeds"]))
-    note = (
-        f"Means over the selection seeds {seeds}, in percent, with 95 % intervals; of two seeds (a / b). Regret: how "
-        f"far the method's mean ({MEASURES[sweep['by']][0]}) is below that at its chosen value, paired by seed. These "
-        "means chose the values and are therefore too high; the comparison on fresh seeds is in the table of all "
-        "runs. A run fails that ends (last three rollouts) with no more reward than it began with (first three), or "
-        "collapses: where one fails, the mean says little and is not shown. Chosen again: how often the value would "
-        "be chosen from resampled selection seeds. The interval at chosen values holds this: the standard deviation "
-        "of the difference of both selection means over the values chosen again is added to its standard error."
-    )
+    (note,) = view.paragraphs("sweep")
+    note = note.format(seeds=seeds, measure=MEASURES[sweep["by"]][0])
     return "\n".join([*lines, note, ""])
 
 
@@ -394,13 +387,8 @@ def equal_movement(
         if len(moved) >= FEWEST:
             r = correlation(*zip(*moved, strict=True))
             lines += [f"Over {len(moved)} methods there, {by} and log movement correlate: r = {r:.2f}.", ""]
-    note = (
-        f"Movement: KL of the policy after a rollout to that before it, nats a token; {MOVEMENTS[movement]}, "
-        "geometric mean over seeds. Differences to the baseline, in points with 95 % intervals: at the scale's own "
-        "settings, then at equal movement, interpolated within each method's points and averaged over the range "
-        "between both movements. Points at which a method breaks are left out: a run ends with no more reward than it "
-        "began with, or the mean area is below the first reward. Scores are those of the last checkpoint."
-    )
+    (note,) = view.paragraphs("frontier")
+    note = note.format(movement=MOVEMENTS[movement])
     return "\n".join([*lines, note, ""])
 
 
