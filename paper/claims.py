@@ -17,7 +17,7 @@ from core.declared import Declared, Tuple, validated
 from core.errors import Parser
 from core.files import read_yaml, to_csv, write_text
 from core.provenance import ROOT
-from evals.stats.compare import detectable_in_family, holm, judge
+from evals.stats.compare import detectable, holm, judge
 from evals.tree import Tree, open_tree, plain
 from paper import printed
 from paper.evidence import MEASURES, RATIO, Arm, Contrast, Found, Gap, NotPlanned, Printed, Runs, by_cells, of_formula
@@ -198,7 +198,7 @@ def _figures(one: Case, found: Found, tests: int) -> dict[str, Any]:
     repetitions, as one of so many tests."""
     seen, margin, null = found.seen, one.margin or None, one.claim.null
     places = {"estimate": seen.difference, "null": 0.0, "low": seen.low, "high": seen.high, "margin_high": margin}
-    places |= {"margin_low": margin and -margin, "detectable": detectable_in_family(seen, tests)}
+    places |= {"margin_low": margin and -margin, "detectable": detectable(seen.se, seen.df, tests)}
     shown = math.exp if one.claim.is_ratio else float
     row: dict[str, Any] = {name: None if x is None else shown(x + null) for name, x in places.items()}
     row["detectable"] = row["detectable"] and row["detectable"] - row["null"]

@@ -42,7 +42,7 @@ from evals.learning_curves import figure, read_curve
 from evals.scores import AVERAGES, MACRO, POOLED
 from evals.stats import ALPHA, MARGIN, intervals, sizes
 from evals.stats.compare import holm, judge
-from evals.stats.estimate import Comparison, read_graded
+from evals.stats.estimate import read_graded
 from evals.store import read_record
 from evals.tree import Score, Tree, open_or_kept
 from paper import printed
@@ -127,10 +127,7 @@ def lines(tree: Tree, found: Pairs, benchmarks: Sequence[str] = tuple(SCORES)) -
 
 def verdict(line: Mapping[str, Any], p: float | None = None) -> str:
     """Return the word of docs/claims.md for a line; empty for a movement, of which more is not better. p: corrected."""
-    if line["measure"].startswith("movement"):
-        return ""
-    about = {name: line[name] for name in ("difference", "low", "high", "p", "how")}
-    return judge(Comparison(**about, n=line["units"]), MARGIN, p=p)
+    return "" if line["measure"].startswith("movement") else judge(line["comparison"], MARGIN, p=p)
 
 
 def text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
@@ -327,8 +324,13 @@ def side(text: str) -> Side:
     if colon and kind == "paper":
         return _paper(name)
     if typed := TYPED.fullmatch(text):
-        benchmark, *cells = typed.groups("")
-        return {benchmark: _typed(text, *cells)}
+        (key, *cells), values = typed.groups(""), list[Any]()
+        for (name, parse), cell in zip(PRINTED.items(), cells, strict=True):
+            try:
+                values.append(parse(cell))
+            except ArgumentTypeError as error:
+                raise CorruptInputError(f"{text}: {name}: {error}") from None
+        return {key: sizes.Score(*values)}
     root, name = (text, "") if Path(text).is_dir() or not colon else text.rsplit(":", 1)
     if not (Path(root).is_dir() or len(Path(root).parts) > 1):
         raise MissingInputError(f"{text}: no file or folder there; give {FORMS}; for two methods add --results TREE")
@@ -362,17 +364,6 @@ def _checkpoint(tree: Tree, name: str) -> Side:
         problems = rows.groupby("problem").agg(item=("item", "first"), share=("share", "mean"), copies=("item", "size"))
         side[key] = sizes.of_answers(problems.assign(samples=samples.k).set_index("item"))
     return side
-
-
-def _typed(text: str, *cells: str) -> sizes.Score:
-    """Return a score typed as fraction, problems and samples; raises CorruptInputError for another number."""
-    values: list[Any] = []
-    for (name, parse), cell in zip(PRINTED.items(), cells, strict=True):
-        try:
-            values.append(parse(cell))
-        except ArgumentTypeError as error:
-            raise CorruptInputError(f"{text}: {name}: {error}") from None
-    return sizes.Score(*values)
 
 
 def _paper(name: str) -> Side:

@@ -92,7 +92,7 @@ def offered(tree: Tree) -> list[str]:
 
 def runs(tree: Tree) -> list[Run]:
     """Return the planned runs that the figures use, each once, in the matrix's order."""
-    wanted = {run for line in names(tree)[0] for run in planned(line, tree)}
+    wanted = {run for of_line in planned(tree)[0].values() for run in of_line}
     return [run for run in tree.runs if run in wanted]
 
 
@@ -102,19 +102,16 @@ def model_of(tree: Tree) -> dict[str, Any]:
     return dict(tree.model_for(slot, rows.models()[slot]) or {})
 
 
-def names(tree: Tree) -> tuple[list[str], list[str]]:
-    """Return the lines of a figure: those declared, then the tree's own methods on its model, which no table declares;
-    and the names beyond MOST lines."""
-    model = model_of(tree)
-    others = rows.undeclared(tree, str(model["key"])) if model else ()
-    found = list(dict.fromkeys([*specification().lines, *others]))
-    return found[:MOST], found[MOST:]
-
-
-def planned(line: str, tree: Tree) -> list[Run]:
-    """Return the planned runs of a line: its method on the figures' model under the scale's own settings."""
-    place = model_of(tree).get("key"), tree.method_for(line)
-    return [run for run in tree.averaged if (run.model, run.method) == place]
+def planned(tree: Tree) -> tuple[dict[str, list[Run]], list[str]]:
+    """Return the planned runs of each line under the scale's own settings: lines declared, then the tree's own methods
+    on the figures' model, which no table declares; and the names beyond MOST lines."""
+    model = model_of(tree).get("key")
+    names = list(dict.fromkeys([*specification().lines, *(rows.undeclared(tree, model) if model else ())]))
+    found: dict[str, list[Run]] = {}
+    for name in names[:MOST]:
+        method = tree.method_for(name)
+        found[name] = [run for run in tree.averaged if (run.model, run.method) == (model, method)]
+    return found, names[MOST:]
 
 
 # From runs to numbers.
@@ -135,8 +132,7 @@ def lines(key: str, tree: Tree) -> tuple[list[Line], list[str]]:
 
     Raises ConfigError where nothing of the figure is planned, MissingInputError where nothing is finished.
     """
-    (drawn, beyond), spec = names(tree), specification()
-    wanted = {name: planned(name, tree) for name in drawn}
+    (wanted, beyond), spec = planned(tree), specification()
     records = {run: tree.record(run) for of_line in wanted.values() for run in of_line}
     if not records:
         have = ", ".join(f"{model['key']} for {model.get('stands_for') or model['key']}" for model in tree.models)
@@ -156,7 +152,7 @@ def lines(key: str, tree: Tree) -> tuple[list[Line], list[str]]:
         "Collapsed, training stopped there": [f"{run.path.as_posix()} at rollout {at}" for run, at in ended.items()],
     }
     found = []
-    for (panel, named), name in product(spec.figures[key].panels.items(), drawn):
+    for (panel, named), name in product(spec.figures[key].panels.items(), wanted):
         quantity, by_seed = spec.quantities[named], dict[int, list[float | None]]()
         of_line = [run for run in wanted[name] if run in curves]
         for run in of_line:

@@ -39,13 +39,11 @@ class Row(Declared):
     delta: Annotated[tuple[str, str], Field(strict=False)] | None = None  # row, subtracted row
     mean: Annotated[tuple[str, ...], Field(strict=False, min_length=2)] | None = None
     when: Literal["run"] | None = None  # run: the row is omitted where the scale does not train it
-    seeds: Annotated[Tuple[Annotated[int, Field(gt=0)]], Field(min_length=1)] | None = (
-        None  # places in the matrix's ascending seeds; None: all of them
-    )
+    # places in the matrix's ascending seeds; None: all of them
+    seeds: Annotated[Tuple[Annotated[int, Field(gt=0)]], Field(min_length=1)] | None = None
     numbers: Tuple[int] | None = None  # of a table generated for one tree: the seeds as numbers
-    step: Literal["long"] | Annotated[int, Field(gt=0)] | None = (
-        None  # rollouts; long: the scale's second look; None: its table_step
-    )
+    # rollouts; long: the scale's second look; None: its table_step
+    step: Literal["long"] | Annotated[int, Field(gt=0)] | None = None
 
     @property
     def kind(self) -> Kind:

@@ -30,17 +30,6 @@ ONCE = "once"  # kind of the cells that an A/A arm's are compared with; not writ
 Cell = dict[str, Any]  # a line of the tidy file: by COLUMNS
 
 
-def by_seed(values: Mapping[int, float]) -> tuple[str, ...]:
-    """Return the value of each seed in the form used in files, `<seed>:<value>` with every digit."""
-    return tuple(f"{seed}:{values[seed]!r}" for seed in sorted(values))
-
-
-def from_by_seed(text: str) -> dict[int, float]:
-    """Parse words of `by_seed` that are separated by spaces; ValueError for another form."""
-    pairs = (word.split(":") for word in text.split())
-    return {int(seed): float(value) for seed, value in pairs}
-
-
 def _number(text: str) -> float:
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text} is not a number")
@@ -58,7 +47,8 @@ COLUMNS: dict[str, Callable[[str], Any]] = {
     "method": str,  # canonical key with variant; `a - b` (ids of rows) in a difference
     "step": int,
     "seeds": lambda text: tuple(map(int, text.split())),
-    "by_seed": from_by_seed,  # the value of each seed; in a difference the seeds that both sides have
+    # `<seed>:<value>` with every digit; in a difference of the seeds that both sides have
+    "by_seed": lambda text: {int(seed): float(value) for seed, value in (word.split(":") for word in text.split())},
     "column": str,
     "benchmark": str,
     **dict.fromkeys(("value", "low", "high"), _number),
@@ -87,8 +77,8 @@ def tidy_csv(filled: Iterable[Cell]) -> str:
     """Return the tidy file's content."""
     lines = []
     for cell in filled:
-        paths = tuple(run.path.as_posix() for run in cell["runs"])
-        lines.append(cell | {"by_seed": by_seed(cell["by_seed"]), "runs": paths})
+        by_seed = tuple(f"{seed}:{value!r}" for seed, value in sorted(cell["by_seed"].items()))
+        lines.append(cell | {"by_seed": by_seed, "runs": tuple(run.path.as_posix() for run in cell["runs"])})
     return to_csv(tuple(COLUMNS), lines)
 
 
@@ -301,8 +291,7 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
         cell |= {"versus_p_holm": p_holm, "versus_tests": tests}
         if cell["kind"] != AGAIN:
             cell["versus_p_table"] = None if family is also else of_table[test[place]]
-            if None not in (cell["versus_se"], cell["versus_df"]):
-                cell["versus_detectable"] = detectable(cell["versus_se"], cell["versus_df"], tests)
+            cell["versus_detectable"] = detectable(cell["versus_se"], cell["versus_df"], tests)
 
 
 def _compared(cell: Cell, one: Cell, other: Cell, tree: Tree) -> Cell:

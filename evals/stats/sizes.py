@@ -99,7 +99,7 @@ def units_needed(sd: float, effect: float) -> int | None:
     if effect == 0:
         return None
     n = max(2, math.ceil(((ndtri(1 - ALPHA / 2) + ndtri(compare.POWER)) * sd / effect) ** 2))
-    while n < 10_000 and compare.detectable(sd / math.sqrt(n), n - 1) > abs(effect):
+    while n < 10_000 and (compare.detectable(sd / math.sqrt(n), n - 1) or 0.0) > abs(effect):
         n += 1
     return n
 
@@ -134,11 +134,11 @@ def score_errors(a: Score, b: Score, spread: float, correlation: float) -> list[
 def contrast(
     values: Mapping[int, tuple[float, float]], clusters: Mapping[int, Any] | None, top: float
 ) -> dict[str, Any]:
-    """Return a - b paired by seed (`compare_seeds`) as columns, with the means of both sides over clean models and the
-    number of clean models that the difference needs. values: both sides by seed, between -top and top."""
+    """Return a - b paired by seed (`compare_seeds`) and its columns, with the means of both sides over clean models and
+    the number of clean models that the difference needs. values: both sides by seed, between -top and top."""
     sides = [{seed: both[side] for seed, both in values.items()} for side in (0, 1)]
     c = compare.compare_seeds(*sides, bounds=(-top, top), clusters=clusters)
-    row = {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable", "how")}
+    row = {"comparison": c} | {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable")}
     row["gains"] = tuple(a - b for _, (a, b) in sorted(values.items()))  # by seed
     row |= {"units": c.n, "needed": None if c.se is None else units_needed(c.se * c.n**0.5, c.difference or 0.0)}
     for name, side in zip("ab", sides, strict=True):

@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -118,7 +119,8 @@ def test_two_methods_have_the_paired_t_test_over_clean_models_and_a_verdict(monk
     assert [line["low"], line["high"], line["p"]] == pytest.approx([interval.low, interval.high, test.pvalue], rel=1e-9)
     claims = {claim.measure: claim.margin for claim in read_claims().claims if claim.margin}
     assert claims["area"] == claims["score"] == MARGIN
-    found = {(low, high): compare.verdict(line | {"difference": (low + high) / 2, "low": low, "high": high})
+    found = {(low, high): compare.verdict(line | {"comparison": replace(
+                 line["comparison"], difference=(low + high) / 2, low=low, high=high)})
              for low, high in ((0.001, 0.1), (-0.1, -0.001), (-0.01, 0.019), (-0.01, 0.03))}  # fmt: skip
     assert list(found.values()) == ["ahead", "behind", "equal within the margin", "undecided"]
     assert compare.verdict(line | {"measure": "movement"}) == "", "more movement is not better"

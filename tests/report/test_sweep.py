@@ -185,7 +185,7 @@ def test_a_run_fails_that_ends_with_no_more_than_it_began(
 
 def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
     tree = with_runs(swept, ["tepo"], TEST)
-    lines = [run for line in figures.specification().lines for run in figures.planned(line, tree)]
+    lines = [run for of_line in figures.planned(tree)[0].values() for run in of_line]
     assert {run.seed for run in lines if run.method == "tepo"} == set(SELECT)
 
 
