@@ -42,7 +42,7 @@ from evals.learning_curves import figure, read_curve
 from evals.scores import AVERAGES, MACRO, POOLED
 from evals.stats import ALPHA, MARGIN, intervals, sizes
 from evals.stats.compare import holm, judge
-from evals.stats.estimate import read_graded
+from evals.stats.estimate import Comparison, read_graded
 from evals.store import read_record
 from evals.tree import Score, Tree, open_or_kept
 from paper import printed
@@ -220,8 +220,7 @@ def of_trees(a: Tree, b: Tree) -> tuple[str, list[dict[str, Any]]]:
         raise MissingInputError(f"cannot be compared: {a.given} and {b.given} have neither a run nor a score in common")
     changed = [run for run in runs if _curves_differ(a, b, run)]
     # Values and verdicts only: the intervals may come from another version.
-    sides = [{at: [_content(tree.scores.get((at, key))) for key in keys] for at in both} for tree in (a, b)]
-    same = sum(sides[0][at] == sides[1][at] for at in both)
+    same = sum(all(_content(a, at, key) == _content(b, at, key) for key in keys) for at in both)
     methods = {(run.model, run.method) for run in changed}
     trained = [Checkpoint(run, 0) for run in runs if (run.model, run.method) in methods]
     found = _differences(a, b, [*product(both, keys), *product(trained, EVERY_RUN)])
@@ -260,8 +259,8 @@ def _curves_differ(a: Tree, b: Tree, run: Run) -> bool:
     return [[row[name] for name in common] for row in x] != [[row[name] for name in common] for row in y]
 
 
-def _content(score: Score | None) -> tuple[Any, ...]:
-    return (score.value, score.counts) if score else ()
+def _content(tree: Tree, at: Checkpoint, key: str) -> object:
+    return (score := tree.scores.get((at, key))) and (score.value, score.counts)
 
 
 def _differences(a: Tree, b: Tree, wanted: Sequence[tuple[Checkpoint, str]]) -> list[dict[str, Any]]:
@@ -383,12 +382,12 @@ class Line(NamedTuple):
 
     benchmark: str
     problems: str
-    scores: tuple[sizes.Score, sizes.Score]
-    cases: tuple[sizes.Case, ...]  # one if measured, else least, assumed and most
+    scores: Sequence[sizes.Score]  # of both sides
+    found: list[Comparison]  # one if measured, else of the least, the assumed and the most variance
 
     @property
-    def main(self) -> sizes.Case:
-        return self.cases[len(self.cases) // 2]
+    def main(self) -> Comparison:
+        return self.found[len(self.found) // 2]
 
 
 def over_problems(a: Side, b: Side) -> list[Line]:
@@ -399,7 +398,7 @@ def over_problems(a: Side, b: Side) -> list[Line]:
     found = []
     for key in (key for key in a if key in b):
         try:
-            scores, cases = sizes.compare_scores(a[key], b[key], SPREAD, CORRELATION)
+            scores, compared = sizes.compare_scores(a[key], b[key], SPREAD, CORRELATION)
         except CorruptInputError as error:
             raise CorruptInputError(f"{key or 'problems'}: {error}") from error
         n, m, used = a[key].problems, b[key].problems, scores[0].problems
@@ -407,7 +406,7 @@ def over_problems(a: Side, b: Side) -> list[Line]:
             problems = f"the same {n}" if n == m else f"{n} and {m}"
         else:
             problems = f"{used}" if used == n == m else f"{used} of {n}, {m}"
-        found.append(Line(key, problems, scores, cases))
+        found.append(Line(key, problems, scores, compared))
     if not found:
         names = " and ".join(", ".join(key or "one without a name" for key in side) for side in (a, b))
         raise CorruptInputError(
@@ -417,10 +416,10 @@ def over_problems(a: Side, b: Side) -> list[Line]:
         return found
     responses = {line.benchmark: sum(score.problems * score.samples for score in line.scores) for line in found}
     weights = {key: n / sum(responses.values()) for key, n in responses.items()}
-    cases = sizes.together(weights, {line.benchmark: line.cases for line in found})
-    n = cases[0].comparison.n
+    compared = sizes.together(weights, {line.benchmark: line.found for line in found})
+    n = compared[0].n
     means = [sum(weights[line.benchmark] * line.scores[side].value for line in found) for side in (0, 1)]
-    return [*found, Line(ALL, f"{n}", (sizes.Score(means[0], n, math.nan), sizes.Score(means[1], n, math.nan)), cases)]
+    return [*found, Line(ALL, f"{n}", [sizes.Score(mean, n, math.nan) for mean in means], compared)]
 
 
 def of_scores(a: str, b: str) -> str:
@@ -433,7 +432,7 @@ def of_scores(a: str, b: str) -> str:
     out = [f"A: {a}; B: {b}; percent [95 % interval], Student's t over problems", ""]
     out += columns([HEADS, *map(_problem_cells, found)])
     out += ["", "About these two checkpoints: how far other training seeds would lie apart is not in it."]
-    if any(len(line.cases) > 1 for line in found):
+    if any(len(line.found) > 1 for line in found):
         out += ["Printed scores do not show how far problems differ. (from to): the least and most that they allow.",
                 f"Assumed: difficulties are Beta-distributed with a + b = {SPREAD:g}; on the same problems those of A "
                 f"and B correlate at {CORRELATION:g}."]  # fmt: skip
@@ -445,14 +444,14 @@ def _points(value: float, sign: str = "") -> str:
 
 
 def _problem_cells(line: Line) -> list[str]:
-    c, signed = line.main.comparison, partial(_points, sign="+")
+    c, signed = line.main, partial(_points, sign="+")
     sampled = "" if line.benchmark == ALL else " / ".join(dict.fromkeys(f"{s.samples:.4g}" for s in line.scores))
     cells = [line.benchmark or "score", line.problems, sampled, *(_points(score.value) for score in line.scores)]
     cells += [bracketed(signed(c.difference or 0.0), c.low, c.high, signed)]
     columns_of: list[tuple[Callable[[Any], str], list[float | None]]] = [
-        ("{:.2g}".format, [case.comparison.p for case in line.cases]),
-        (_points, [case.comparison.detectable for case in line.cases]),
-        ("{:,}".format, [case.problems for case in line.cases]),
+        ("{:.2g}".format, [c.p for c in line.found]),
+        (_points, [c.detectable for c in line.found]),
+        ("{:,}".format, [sizes.needed(c) for c in line.found]),
     ]
     for form, numbers in columns_of:
         texts = ["?" if number is None else form(number) for number in numbers]

@@ -154,8 +154,13 @@ def _row(row: Row, block: Block, model: Mapping[str, Any], tree: Tree) -> tuple[
     label = _label(row, key, method, tree).replace("{model}", str(model["title"]))
     label = label.replace("{step}", str(tree.step(parts[0].step) or "more"))
     about = {"row": row.id, "label": label, "block": block.title, "model": key, "method": method or None}
-    step = checkpoints[0].step if checkpoints else None
-    return EMPTY | about | {"step": step, "collapsed": tuple(_collapses(checkpoints, tree))}, checkpoints
+    step, lost = checkpoints[0].step if checkpoints else None, []
+    for run in (checkpoint.run for checkpoint in checkpoints if checkpoint.run.method != BASE):
+        record = tree.record(run) or {}
+        if record.get("collapsed_at") is not None:
+            rollouts = (record["spec"].get("training") or {}).get("rollouts")
+            lost.append(f"seed{run.seed}:{int(record['collapsed_at'])}/{rollouts or ''}")
+    return EMPTY | about | {"step": step, "collapsed": tuple(lost)}, checkpoints
 
 
 def _label(row: Row, model: str, method: str | None, tree: Tree) -> str:
@@ -215,15 +220,6 @@ def _measured(
     content = {name: getattr(source, name) for name in ("low", "high", "level", "how")}
     content |= {"state": MEASURED, "value": value, "n": n, "by_seed": dict(sorted(by_seed.items()))}
     return content | {"runs": runs, "seeds": tuple(sorted(seeds))}
-
-
-def _collapses(checkpoints: Sequence[Checkpoint], tree: Tree) -> Iterator[str]:
-    """Yield `seed<k>:<rollout>/<rollouts planned>` for each run of a row that lost its reward."""
-    for run in (checkpoint.run for checkpoint in checkpoints if checkpoint.run.method != BASE):
-        record = tree.record(run) or {}
-        if record.get("collapsed_at") is not None:
-            rollouts = (record["spec"].get("training") or {}).get("rollouts")
-            yield f"seed{run.seed}:{int(record['collapsed_at'])}/{rollouts or ''}"
 
 
 def _printed(cell: Cell, columns: Sequence[Column], tree: Tree, *, own_model: bool) -> Cell:

@@ -185,10 +185,10 @@ def test_two_checkpoints_are_compared_as_everywhere_else(scored: Tree) -> None:
     found = {line.benchmark: line for line in by_problem(side(scored, A), side(scored, B))}
     assert found.keys() - {compare.ALL} == expected.keys() - {POOLED, MACRO}
     for key, line in found.items():
-        c, e = line.main.comparison, expected[POOLED if key == compare.ALL else key]
+        c, e = line.main, expected[POOLED if key == compare.ALL else key]
         for name in ("difference", "se", "low", "high", "p", "detectable", "n"):
             assert getattr(c, name) == pytest.approx(getattr(e, name), rel=1e-9, abs=1e-12)
-        assert len(line.cases) == 1
+        assert len(line.found) == 1
 
 
 def test_table_1_of_the_paper(command: Command) -> None:
@@ -199,9 +199,9 @@ def test_table_1_of_the_paper(command: Command) -> None:
     floor = between[0] + between[1] - 2 * 0.9 * math.sqrt(math.prod(between))
     total = floor + sum(x * (1 - x) * 0.73 / 1.73 / k for x in (p, q))
     expected = [(p - q) * (1 - p + q) / k, total, p + q - (p - q) ** 2]
-    assert [n * case.comparison.se**2 for case in aime.cases] == pytest.approx(expected)
+    assert [n * c.se**2 for c in aime.found] == pytest.approx(expected)
     assert [line.benchmark for line in found][-1] == compare.ALL
-    whole = found[-1].main.comparison
+    whole = found[-1].main
     assert (whole.n, round(100 * (whole.difference or 0), 2)) == (4401, 1.74), "the printed difference of Avg."
     _, out, _ = command(compare.main, "paper:tepo", "paper:grpo")
     assert re.search(r"^aime24 +the same 30 +32 +12\.6 +11\.2 +\+1\.3 \[", out, re.MULTILINE)
