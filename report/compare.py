@@ -281,7 +281,7 @@ def _differences(a: Tree, b: Tree, wanted: Sequence[tuple[Checkpoint, str]]) -> 
             row = sizes.contrast(by_seed, a.clean_models(where.partition("/")[0]), top)
             row |= {"where": where, "figure": key, "seeds": len(by_seed)}
             if len(by_seed) == 1:
-                row |= {"where": f"{where}, seed {next(iter(by_seed))}"} | _over_problems(*ends[where, key])
+                row |= {"where": f"{where}, seed {next(iter(by_seed))}"} | _from_intervals(*ends[where, key])
             found.append(row)
     for row, p in zip(found, holm([row["p"] for row in found]), strict=True):
         # Several seeds have no interval where all of them differ by the same amount.
@@ -289,7 +289,7 @@ def _differences(a: Tree, b: Tree, wanted: Sequence[tuple[Checkpoint, str]]) -> 
     return sorted(found, key=lambda row: (not row["moved"], row["p"] is None, row["p"] or 0.0))
 
 
-def _over_problems(a: Any, b: Any) -> dict[str, Any]:
+def _from_intervals(a: Any, b: Any) -> dict[str, Any]:
     """Return b - a with the MOVER interval of both, which is at least as wide as one paired by problem. p is computed
     from the nearer end with the normal distribution."""
     if a is None or None in (a.low, a.high, b.low, b.high):
@@ -317,7 +317,7 @@ HEADS = ("benchmark", "problems", "samples", "A", "B", "difference, points", "p"
 Side = Mapping[str, sizes.Score]  # by benchmark; "" where none is named
 
 
-def side(text: str) -> Side:
+def read_side(text: str) -> Side:
     """Parse a side (see `report.compare --help`); raises ConfigError, MissingInputError or CorruptInputError."""
     kind, colon, name = text.partition(":")
     if colon and kind == "paper":
@@ -377,7 +377,7 @@ def _paper(name: str) -> Side:
     return {key: sizes.Score(float(cells[key]) / 100, COLUMN[key] // k, k) for key, k in sampled.items()}
 
 
-class Line(NamedTuple):
+class OfProblems(NamedTuple):
     """One benchmark, or all of them."""
 
     benchmark: str
@@ -390,7 +390,7 @@ class Line(NamedTuple):
         return self.found[len(self.found) // 2]
 
 
-def over_problems(a: Side, b: Side) -> list[Line]:
+def over_problems(a: Side, b: Side) -> list[OfProblems]:
     """Return a line per shared benchmark, plus one over several; raises CorruptInputError if none is shared."""
     if len(a) == len(b) == 1 and "" in (*a, *b):  # an unnamed benchmark takes the other's name
         key = max(*a, *b)
@@ -406,7 +406,7 @@ def over_problems(a: Side, b: Side) -> list[Line]:
             problems = f"the same {n}" if n == m else f"{n} and {m}"
         else:
             problems = f"{used}" if used == n == m else f"{used} of {n}, {m}"
-        found.append(Line(key, problems, scores, compared))
+        found.append(OfProblems(key, problems, scores, compared))
     if not found:
         names = " and ".join(", ".join(key or "one without a name" for key in side) for side in (a, b))
         raise CorruptInputError(
@@ -419,12 +419,12 @@ def over_problems(a: Side, b: Side) -> list[Line]:
     compared = sizes.together(weights, {line.benchmark: line.found for line in found})
     n = compared[0].n
     means = [sum(weights[line.benchmark] * line.scores[side].value for line in found) for side in (0, 1)]
-    return [*found, Line(ALL, f"{n}", [sizes.Score(mean, n, math.nan) for mean in means], compared)]
+    return [*found, OfProblems(ALL, f"{n}", [sizes.Score(mean, n, math.nan) for mean in means], compared)]
 
 
 def of_scores(a: str, b: str) -> str:
-    """Return a table of two sides (`side`) and its assumptions, for the terminal."""
-    sides = side(a), side(b)
+    """Return a table of two sides (`read_side`) and its assumptions, for the terminal."""
+    sides = read_side(a), read_side(b)
     try:
         found = over_problems(*sides)
     except CorruptInputError as error:
@@ -443,7 +443,7 @@ def _points(value: float, sign: str = "") -> str:
     return f"{100 * value:{sign}.1f}" if abs(value) <= 1 else "none"  # detectable: only above 100 points
 
 
-def _problem_cells(line: Line) -> list[str]:
+def _problem_cells(line: OfProblems) -> list[str]:
     c, signed = line.main, partial(_points, sign="+")
     sampled = "" if line.benchmark == ALL else " / ".join(dict.fromkeys(f"{s.samples:.4g}" for s in line.scores))
     cells = [line.benchmark or "score", line.problems, sampled, *(_points(score.value) for score in line.scores)]

@@ -146,7 +146,6 @@ class File(Declared):
         return self
 
 
-@cache
 def tables(path: Path | str = TABLES) -> dict[str, Table]:
     """Return every table of a specification file by key; raises ConfigError where a name or row does not fit."""
     content = read_yaml(path, "specification")
@@ -157,16 +156,19 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
     return {key: table.model_copy(update={"key": key, **names}) for key, table in file.tables.items()}
 
 
+_shipped = cache(tables)  # those of tables.yaml
+
+
 def models() -> dict[str, str]:
     """Return the models of tables.yaml: slot -> the paper's model."""
-    return next(iter(tables().values())).models
+    return next(iter(_shipped().values())).models
 
 
 def declaration(tree: Tree, key: str) -> Table:
     """Return a table of tables.yaml, or the table of all runs; raises ConfigError for another key."""
     if key == RUNS:
         return of_runs(tree)
-    declared = tables()
+    declared = _shipped()
     if key not in declared:
         raise unknown(str(TABLES), "tables", key, declared)
     table, also = declared[key], list[Block]()
@@ -255,7 +257,7 @@ def undeclared(tree: Tree, model: str) -> dict[str, Row]:
             seeds.setdefault((base, run.method), set()).add(run.seed)
     known = {
         method_of(row, model, tree)
-        for table in tables().values()
+        for table in _shipped().values()
         for block in table.blocks
         if (tree.model_for(block.model, table.models[block.model]) or {}).get("key") == model
         for row in block.rows

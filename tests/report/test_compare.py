@@ -172,8 +172,8 @@ def test_a_method_is_compared_with_the_model_before_rl_benchmark_by_benchmark() 
 A, B = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
 
 
-def by_problem(a: str, b: str) -> list[compare.Line]:
-    return compare.over_problems(compare.side(a), compare.side(b))
+def by_problem(a: str, b: str) -> list[compare.OfProblems]:
+    return compare.over_problems(compare.read_side(a), compare.read_side(b))
 
 
 def side(tree: Tree, checkpoint: Checkpoint) -> str:
