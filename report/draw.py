@@ -81,18 +81,10 @@ def picture(
     with matplotlib.rc_context({"svg.hashsalt": "tepo-bench"}, SETTINGS):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
-        for axis in grid.ravel():
-            axis.spines[["top", "right"]].set_visible(False)
         fill(grid)
         figure.suptitle(words, x=0.995, ha="right", fontsize=TEXT, color=SOFT)
-        figure.legend(
-            [Line2D([], [], **look) for look in styles.values()],
-            list(styles),
-            loc="outside lower center",
-            ncols=abreast,
-            handlelength=3.2,  # long enough to show a dash pattern twice
-            columnspacing=1.6,
-        )
+        handles = [Line2D([], [], **look) for look in styles.values()]
+        figure.legend(handles, list(styles), loc="outside lower center", ncols=abreast)
         figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
         figure.set_layout_engine("none")  # keep positions equal in all three; each save would solve the layout again
         figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
