@@ -203,9 +203,8 @@ class Runs:
         the models' means."""
         sides = [[compare.by_clean_model(side[m], self.tree.clean_models(m)) for m in a] for side in (a, b)]
         if len(a) > 1:
-            found = compare.compare_seeds(
-                *({n: fmean(v.values()) for n, v in enumerate(s)} for s in sides), bounds=bounds
-            )
+            means = ({n: fmean(values.values()) for n, values in enumerate(side)} for side in sides)
+            found = compare.compare_seeds(*means, bounds=bounds)
             return replace(found, how=found.how.replace("seed", "model"))
         ((model, by_seed),) = a.items()
         if by_seed.keys() == b[model].keys():

@@ -338,22 +338,19 @@ def read_side(text: str) -> Side:
 
 def _checkpoint(tree: Tree, name: str) -> Side:
     """Read a checkpoint's grades, or scores.csv where a reference has no grades."""
-    names: dict[str, list[Checkpoint]] = {}
-    for at in tree.checkpoints:
-        for key in ("", at.run.model, at.path.as_posix()):
-            names.setdefault(key, []).append(at)
-    if len(found := names.get(name, [])) != 1:
-        near = get_close_matches(name, [key for key in names if key], 5, 0.0)
+    found = [at for at in tree.checkpoints if name in ("", at.run.model, at.path.as_posix())]
+    if len(found) != 1:
+        names = dict.fromkeys(key for at in tree.checkpoints for key in (at.run.model, at.path.as_posix()))
+        near = get_close_matches(name, names, 5, 0.0)
         raise ConfigError(
             f"{tree.given}: checkpoint {name!r}: names {len(found)}; add one to the tree's name, as in "
             f"{tree.given}:{near[0] if near else 'MODEL'}; nearest: {', '.join(near)}"
         )
     if not (record := tree.layout.grades(found[0]) / "grades.json").is_file():
-        scores = {key: s for (at, key), s in tree.scores.items() if at == found[0] and key not in AVERAGES}
         return {
             key: sizes.Score(s.value, s.items, s.responses / s.items)
-            for key, s in scores.items()
-            if s.value is not None and s.items and s.responses
+            for (at, key), s in tree.scores.items()
+            if at == found[0] and key not in AVERAGES and s.value is not None and s.items and s.responses
         }
     keys = list(read_record(record))
     side = {}
