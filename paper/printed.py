@@ -125,13 +125,11 @@ def _row(row: Mapping[str, str], cells: Mapping[str, str]) -> Row:
     if row["kind"] in ("base", "run"):
         seed, steps = (int(row[key]) if row[key] else None for key in ("seed", "steps"))
         run = Run(row["model"], row["method"], seed, steps)
-    values = {key: _cell(cells[heading]) for key, heading in HEADINGS.items()}
+    values: dict[str, Decimal | None] = {}
+    for key, heading in HEADINGS.items():
+        if (text := cells[heading]) != NOT_RUN and not re.fullmatch(r"-?\d{1,3}\.\d\d", text):
+            raise ValueError(f"{text!r} is not of the form 12.34 (or {NOT_RUN})")
+        values[key] = None if text == NOT_RUN else Decimal(text)
     return Row(
         row["row"], cells["label"], row["kind"], row["model"], row["panel"], run, tuple(row["of"].split()), values
     )
-
-
-def _cell(text: str) -> Decimal | None:
-    if text != NOT_RUN and not re.fullmatch(r"-?\d{1,3}\.\d\d", text):
-        raise ValueError(f"{text!r} is not of the form 12.34 (or {NOT_RUN})")
-    return None if text == NOT_RUN else Decimal(text)

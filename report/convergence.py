@@ -16,9 +16,11 @@ from core.errors import Parser
 from core.files import to_csv, write_all
 from core.layout import Run
 from evals import learning_curves
-from evals.learning_curves import MEASURES, Curve, RunMeasures
+from evals.learning_curves import MEASURES, Curve
+from evals.stats import compare
 from evals.tree import Tree, open_tree
 from methods.training.movement import MOVEMENT
+from report.markdown import yes
 
 KEYS = ("model", "method", "seed")
 RUN_HEADER = (*KEYS, "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why")
@@ -40,14 +42,14 @@ Series = Sequence[float | None]  # by rollout
 
 def write(tree: Tree) -> list[Path]:
     """Write both files; return their paths. An empty cell: no such value."""
-    runs = [learning_curves.measure_run(tree, run) for run in tree.runs]
+    rows = []
+    for run in (learning_curves.measure_run(tree, run) for run in tree.runs):
+        why = "; ".join(f"{key}: {reason}" for key, reason in run.why.items()) if run.finished else ""
+        rows.append({**vars(run), **asdict(run.run), **run.values, "finished": yes(run.finished), "why": why})
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: series(learning_curves.read_curve(path)) for run, path in paths.items() if path.is_file()}
-    texts = {
-        "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
-        "convergence_bands.csv": to_csv(BAND_HEADER, bands(tree, curves)),
-    }
-    return write_all({tree.layout.figures / name: text for name, text in texts.items()})
+    texts = {"convergence": to_csv(RUN_HEADER, rows), "convergence_bands": to_csv(BAND_HEADER, bands(tree, curves))}
+    return write_all({tree.layout.figures / f"{name}.csv": text for name, text in texts.items()})
 
 
 def series(curve: Curve) -> dict[str, Series]:
@@ -56,34 +58,26 @@ def series(curve: Curve) -> dict[str, Series]:
     return {name: later.get(name) or curve.series(*wanted) for name, wanted in SERIES.items()}
 
 
-def _run_row(run: RunMeasures) -> dict[str, object]:
-    why = "; ".join(f"{key}: {reason}" for key, reason in run.why.items()) if run.finished else ""
-    facts = {name: getattr(run, name) for name in ("title", "planned", "rollouts", "collapsed_at")}
-    return {**asdict(run.run), **facts, "finished": "yes" if run.finished else "no", **run.values, "why": why}
-
-
 def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
     """Yield rows by BAND_HEADER: mean over seeds and 95 % interval, for every series of every method.
 
     A sweep's fresh seeds are separate. No mean where a seed has no value or has ended, no interval for fewer than LEAST
     clean models (or seeds, where each has its own).
     """
-    from evals.stats import compare
-
     groups: dict[tuple[str, str, bool], dict[int, Mapping[str, Series]]] = {}
     for run, values in curves.items():
         groups.setdefault((run.model, run.method, tree.is_fresh(run)), {})[run.seed] = values
     for ((model, method, fresh), seeds), name in product(groups.items(), SERIES):
         if all(value is None for values in seeds.values() for value in values[name]):
             continue
-        keys = {"model": model, "method": method, "fresh": "yes" if fresh else "no", "series": name}
+        keys = {"model": model, "method": method, "fresh": yes(fresh), "series": name}
         for rollout, numbers in enumerate(zip_longest(*(values[name] for values in seeds.values())), 1):
             row: dict[str, Any] = {**keys, "rollout": rollout, "mean": None, "low": None, "high": None}
-            known = {seed: value for seed, value in zip(seeds, numbers, strict=True) if value is not None}
-            if len(known) == len(seeds):
-                lowest = min(known.values())  # one of the shares is a weight, which may be negative
+            by_seed = {seed: value for seed, value in zip(seeds, numbers, strict=True) if value is not None}
+            if len(by_seed) == len(seeds):
+                lowest = min(by_seed.values())  # one of the shares is a weight, which may be negative
                 bounds = compare.SHARE if name in SHARES and lowest >= 0 else (min(0.0, lowest), math.inf)
-                found = compare.over_seeds(known, bounds=bounds, clusters=tree.clean_models(model))
+                found = compare.over_seeds(by_seed, bounds=bounds, clusters=tree.clean_models(model))
                 # Over clean models, like the interval: they may have unequal numbers of seeds.
                 row |= {"mean": found.value} | ({"low": found.low, "high": found.high} if found.n >= LEAST else {})
             yield {

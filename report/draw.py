@@ -1,10 +1,10 @@
-"""Draw pictures as SVG, PNG and PDF: line styles, the frame of all pictures, and the picture of `report.frontier`.
+"""Draw pictures as SVG, PNG and PDF: line styles, and the frame of all pictures.
 
 Equal data gives equal bytes: files contain neither dates nor random ids.
 """
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle
 from typing import Any
 
@@ -81,18 +81,10 @@ def picture(
     with matplotlib.rc_context({"svg.hashsalt": "tepo-bench"}, SETTINGS):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
-        for axis in grid.ravel():
-            axis.spines[["top", "right"]].set_visible(False)
         fill(grid)
         figure.suptitle(words, x=0.995, ha="right", fontsize=TEXT, color=SOFT)
-        figure.legend(
-            [Line2D([], [], **look) for look in styles.values()],
-            list(styles),
-            loc="outside lower center",
-            ncols=abreast,
-            handlelength=3.2,  # long enough to show a dash pattern twice
-            columnspacing=1.6,
-        )
+        handles = [Line2D([], [], **look) for look in styles.values()]
+        figure.legend(handles, list(styles), loc="outside lower center", ncols=abreast)
         figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
         figure.set_layout_engine("none")  # keep positions equal in all three; each save would solve the layout again
         figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
@@ -101,70 +93,3 @@ def picture(
             origin = {"CreationDate": None, "Creator": None, "Producer": None}
             figure.savefig(pdf, format="pdf", facecolor=PAPER, metadata=origin)
     return {"svg": svg.getvalue(), "png": small.getvalue(), "pdf": pdf.getvalue()}
-
-
-# The picture of sweep/frontier.csv and matched.csv.
-
-PANEL, METHOD = 3.0, 0.24  # inches: minimum height of a model's row, and height per method in its right panel
-
-
-def frontier(
-    rows: Sequence[Mapping[str, Any]],
-    matched: Sequence[Mapping[str, Any]],
-    scale: str,
-    models: Mapping[str, str],
-    baseline: str,
-    given: Mapping[str, int],
-) -> dict[str, bytes]:
-    """Return the picture as `svg`, `png` and `pdf` bytes.
-
-    rows: of frontier.csv; points without movement are not drawn. matched: of matched.csv. models: key -> title.
-    baseline: title of the method that the others are compared with, drawn black; empty: there is none. given: `lines`
-    of figures.yaml.
-    """
-    keys = list(dict.fromkeys(row["model"] for row in rows))
-    titles = {row["title"]: row["row"] for row in rows}
-    found = looks(titles.values(), {**given, "": len(STYLES) - 1})  # black is the baseline's
-    styles = {title: style(found[row], 0.8) for title, row in titles.items()}
-    if baseline in styles:
-        styles[baseline] = {"color": INK, "linewidth": 2.4, "zorder": 4}
-
-    def fill(grid: Any) -> None:
-        for (axis, beside), key in zip(grid, keys, strict=True):
-            beside.set_visible(bool(baseline))
-            _differences(beside, [row for row in matched if row["model"] == key], baseline)
-            drawn = [row for row in rows if row["model"] == key and row["movement"] is not None]
-            for title, look in styles.items():
-                line = sorted((row for row in drawn if row["title"] == title), key=lambda row: row["movement"])
-                own = [row for row in line if row["own"] == "yes"]
-                for of, marker in ((line, {"markersize": 3, **look}), (own, {"markersize": 6, "linestyle": ""})):
-                    x, y = [row["movement"] for row in of], [100 * row["area"] for row in of]
-                    axis.plot(x, y, marker="o", **{"color": look["color"], **marker})
-            axis.set_xscale("log")
-            axis.set_title(models[key], loc="left")
-            axis.set_xlabel("movement: KL of a rollout, nats a token")
-            axis.set_ylabel("area under the reward curve, %")
-            axis.grid()
-
-    words = f"large points: the scale's own settings; {scale} scale"
-    return picture(len(keys), 2, max(PANEL, METHOD * len(titles)), styles, words, fill)
-
-
-def _differences(axis: Any, rows: Sequence[Mapping[str, Any]], baseline: str) -> None:
-    """Draw each row's two differences in points with intervals, the largest at own settings on top."""
-    rows = sorted(rows, key=lambda row: row["total"] if row["total"] is not None else float("-inf"))
-    for name, place, face in (("total", 0.15, "white"), ("difference", -0.15, INK)):  # columns of matched.csv
-        found = [
-            (100 * row[name], 100 * row[f"{name}_low"], 100 * row[f"{name}_high"], y + place)
-            for y, row in enumerate(rows)
-            if row[name] is not None and row[f"{name}_low"] is not None
-        ]
-        if found:
-            x, low, high, y = zip(*found, strict=True)
-            axis.hlines(y, low, high, color=INK if face == INK else SOFT, linewidth=1)
-            axis.plot(x, y, "o", markersize=4, color=INK, markerfacecolor=face)
-    axis.axvline(0, color=INK, linewidth=0.8)
-    axis.set_yticks(range(len(rows)), [row["title"] for row in rows])
-    axis.set_xlabel(f"area − {baseline}'s, points")
-    axis.set_title("○ own settings  ● equal movement", loc="right", fontsize=TEXT)
-    axis.grid(axis="x")

@@ -5,14 +5,14 @@ figures/<key>.json           scale, models, and omissions
 figures/<key>.{svg,png,pdf}  the picture
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from core import errors
@@ -92,7 +92,7 @@ def offered(tree: Tree) -> list[str]:
 
 def runs(tree: Tree) -> list[Run]:
     """Return the planned runs that the figures use, each once, in the matrix's order."""
-    wanted = {run for line in names(tree)[0] for run in planned(line, tree)}
+    wanted = {run for of_line in planned(tree)[0].values() for run in of_line}
     return [run for run in tree.runs if run in wanted]
 
 
@@ -102,31 +102,26 @@ def model_of(tree: Tree) -> dict[str, Any]:
     return dict(tree.model_for(slot, rows.models()[slot]) or {})
 
 
-def names(tree: Tree) -> tuple[list[str], list[str]]:
-    """Return the lines of a figure: those declared, then the tree's own methods on its model, which no table declares;
-    and the names beyond MOST lines."""
-    model = model_of(tree)
-    others = rows.undeclared(tree, str(model["key"])) if model else ()
-    found = list(dict.fromkeys([*specification().lines, *others]))
-    return found[:MOST], found[MOST:]
-
-
-def planned(line: str, tree: Tree) -> list[Run]:
-    """Return the planned runs of a line: its method on the figures' model under the scale's own settings."""
-    place = model_of(tree).get("key"), tree.method_for(line)
-    return [run for run in tree.averaged if (run.model, run.method) == place]
+def planned(tree: Tree) -> tuple[dict[str, list[Run]], list[str]]:
+    """Return the planned runs of each line under the scale's own settings: lines declared, then the tree's own methods
+    on the figures' model, which no table declares; and the names beyond MOST lines."""
+    model = model_of(tree).get("key")
+    names = list(dict.fromkeys([*specification().lines, *(rows.undeclared(tree, model) if model else ())]))
+    found: dict[str, list[Run]] = {}
+    for name in names[:MOST]:
+        method = tree.method_for(name)
+        found[name] = [run for run in tree.averaged if (run.model, run.method) == (model, method)]
+    return found, names[MOST:]
 
 
 # From runs to numbers.
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A method in a panel. by_seed: values by rollout; ended: seeds that collapsed, and at which rollout."""
 
     panel: str
     name: str
-    title: str
     by_seed: Mapping[int, list[float | None]]
     ended: Mapping[int, int]
     rows: list[dict[str, Any]]  # of <key>.csv
@@ -137,8 +132,7 @@ def lines(key: str, tree: Tree) -> tuple[list[Line], list[str]]:
 
     Raises ConfigError where nothing of the figure is planned, MissingInputError where nothing is finished.
     """
-    (drawn, beyond), spec = names(tree), specification()
-    wanted = {name: planned(name, tree) for name in drawn}
+    (wanted, beyond), spec = planned(tree), specification()
     records = {run: tree.record(run) for of_line in wanted.values() for run in of_line}
     if not records:
         have = ", ".join(f"{model['key']} for {model.get('stands_for') or model['key']}" for model in tree.models)
@@ -146,43 +140,38 @@ def lines(key: str, tree: Tree) -> tuple[list[Line], list[str]]:
             f"{FIGURES}: figures.{key}: {tree.layout.matrix} plans nothing of it. It shows {', '.join(spec.lines)} "
             f"with {rows.models()[spec.model]}; planned are {', '.join(tree.methods) or 'no method'} with {have}"
         )
-    finished = {run: record for run, record in records.items() if record is not None}
-    if not finished:
+    curves = {run: read_curve(tree.layout.run(run) / "curve.csv") for run, record in records.items() if record}
+    if not curves:
         raise MissingInputError(f"{tree.root / 'runs'}: no finished run of {key}; run snakemake")
-    curves = {run: read_curve(tree.layout.run(run) / "curve.csv") for run in finished}
-    ended = {run: record["collapsed_at"] for run, record in finished.items() if record.get("collapsed_at") is not None}
+    collapses = {run: (record or {}).get("collapsed_at") for run, record in records.items()}
+    ended = {run: at for run, at in collapses.items() if at is not None}
     notes = {
         "Not trained here": [name for name, of_line in wanted.items() if not of_line],
         f"Not drawn, beyond {MOST} lines": beyond,
-        "Not drawn, not finished": [run.path.as_posix() for run in records if run not in finished],
+        "Not drawn, not finished": [run.path.as_posix() for run in records if run not in curves],
         "Collapsed, training stopped there": [f"{run.path.as_posix()} at rollout {at}" for run, at in ended.items()],
     }
     found = []
-    for panel, named in spec.figures[key].panels.items():
-        quantity = spec.quantities[named]
-        for name in drawn:
-            of_line = [run for run in wanted[name] if run in finished]
-            if not of_line:
-                continue
-            series = {run.seed: curves[run].series(quantity.columns, quantity.aggregate) for run in of_line}
-            by_seed = {
-                seed: [None if value is None else value * quantity.scale for value in values]
-                for seed, values in series.items()
-            }
-            title = str(tree.methods[of_line[0].method]["title"])
-            place = {"figure": key, "panel": panel, "quantity": named, "unit": quantity.label, "line": name}
-            place |= {"model": of_line[0].model, "method": of_line[0].method, "title": title}
+    for (panel, named), name in product(spec.figures[key].panels.items(), wanted):
+        quantity, by_seed = spec.quantities[named], dict[int, list[float | None]]()
+        of_line = [run for run in wanted[name] if run in curves]
+        for run in of_line:
+            values = curves[run].series(quantity.columns, quantity.aggregate)
+            by_seed[run.seed] = [None if value is None else value * quantity.scale for value in values]
+        if of_line:
+            about = {"figure": key, "panel": panel, "quantity": named, "unit": quantity.label, "line": name}
+            about |= {"model": of_line[0].model, "method": of_line[0].method}
+            about["title"] = str(tree.methods[of_line[0].method]["title"])
             ends = {run.seed: ended[run] for run in of_line if run in ended}
-            found.append(Line(panel, name, title, by_seed, ends, [place | point for point in points(by_seed)]))
+            found.append(Line(panel, name, by_seed, ends, [about | point for point in points(by_seed)]))
     return found, [f"{reason}: {', '.join(what)}." for reason, what in notes.items() if what]
 
 
-def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
-    """Return mean and range over seeds, a row per rollout.
+def points(by_seed: Mapping[int, list[float | None]]) -> Iterator[dict[str, Any]]:
+    """Yield mean and range over seeds, a row per rollout.
 
     No mean where a seed has no value or has ended: it would cover other seeds than the point before.
     """
-    found = []
     for rollout, values in enumerate(zip_longest(*by_seed.values()), 1):
         known = [value for value in values if value is not None]
         row: dict[str, Any] = {"rollout": rollout, "seeds": len(known), "band": ""}
@@ -191,8 +180,7 @@ def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
             row["value"] = fmean(known)
             if len(known) > 1:
                 row |= {"low": min(known), "high": max(known), "band": "smallest to largest seed"}
-        found.append(row)
-    return found
+        yield row
 
 
 # From numbers to files.
@@ -202,7 +190,6 @@ def picture(key: str, found: list[Line], words: str) -> dict[str, bytes]:
     """Return the figure as `svg`, `png` and `pdf` bytes: means as lines, ranges over seeds as bands."""
     spec, panels = specification(), specification().figures[key].panels
     looks = draw.looks((line.name for line in found), spec.lines)
-    styles = {line.title: draw.style(looks[line.name]) for line in found}
 
     def fill(grid: Any) -> None:
         from matplotlib.ticker import MaxNLocator
@@ -210,7 +197,7 @@ def picture(key: str, found: list[Line], words: str) -> dict[str, bytes]:
         for place, (axis, panel) in enumerate(zip(grid.ravel(), panels, strict=False)):
             quantity = spec.quantities[panels[panel]]
             for line in (line for line in found if line.panel == panel):
-                _draw(axis, line, styles[line.title])
+                _draw(axis, line, draw.style(looks[line.name]))
             axis.set_title(f"({'abcdefgh'[place]}) {quantity.title}", loc="left")
             axis.set_xlabel(AXIS)
             axis.set_ylabel(quantity.label)
@@ -223,21 +210,20 @@ def picture(key: str, found: list[Line], words: str) -> dict[str, bytes]:
         for axis in grid.ravel()[len(panels) :]:
             axis.set_visible(False)
 
+    styles = {line.rows[0]["title"]: draw.style(looks[line.name]) for line in found}
     return draw.picture(-(-len(panels) // ACROSS), ACROSS, ROW, styles, words, fill)
 
 
 def _draw(axis: Any, line: Line, style: dict[str, Any]) -> None:
     """Draw mean and range. A collapsed run ends the mean: then draw each seed and mark where it ended."""
-
-    def numbers(values: Iterable[float | None]) -> list[float]:
-        return [float("nan") if value is None else value for value in values]  # matplotlib leaves a gap in the line
-
-    for seed, values in line.by_seed.items() if line.ended else ():
-        axis.plot(range(1, len(values) + 1), numbers(values), **style | {"linewidth": 1.0})
-        if seed in line.ended:
-            axis.plot(len(values), values[-1], marker="x", markersize=6, color=style["color"], zorder=5)
-    if not line.ended:
-        mean, low, high = (numbers(row[end] for row in line.rows) for end in ("value", "low", "high"))
+    if line.ended:
+        for seed, values in line.by_seed.items():
+            # As floats None is nan, where matplotlib leaves a gap in the line.
+            axis.plot(range(1, len(values) + 1), np.array(values, float), **style | {"linewidth": 1.0})
+            if seed in line.ended:
+                axis.plot(len(values), values[-1], marker="x", markersize=6, color=style["color"], zorder=5)
+    else:
+        mean, low, high = np.array([[row[end] for end in ("value", "low", "high")] for row in line.rows], float).T
         x = [row["rollout"] for row in line.rows]
         axis.plot(x, mean, **style)
         axis.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)

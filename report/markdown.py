@@ -32,6 +32,11 @@ def command(module: str, tree: Tree, *more: str) -> str:
     return shlex.join(["python", "-m", module, "--results", str(tree.root), *more])
 
 
+def yes(value: bool) -> str:
+    """Return the text of a truth value in a file."""
+    return "yes" if value else "no"
+
+
 def percent(value: float | Decimal | None) -> str:
     """Return a fraction in percent, `12.30`; the empty string for None, 0.00 for -0.00."""
     if value is None:
@@ -50,6 +55,11 @@ def bracketed(
     if len(seeds) == 2:
         return f"{number} ({' / '.join(map(form, seeds))})"
     return number if low is None or high is None else f"{number} [{form(low)}, {form(high)}]"
+
+
+def ends(name: str, value: float | None, found: Any, seeds: Iterable[float] = ()) -> dict[str, Any]:
+    """Return the columns that `with_interval` reads. found: an estimate or comparison, for its interval."""
+    return {name: value, f"{name}_low": found.low, f"{name}_high": found.high, f"{name}_seeds": tuple(seeds)}
 
 
 def with_interval(row: Mapping[str, Any], name: str) -> str:

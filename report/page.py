@@ -135,7 +135,7 @@ def _figures(tree: Tree) -> list[dict[str, Any]]:
 
 
 def _sweep(tree: Tree) -> str:
-    """Return the output of `report.sweep` and `report.frontier` as HTML; empty for a tree without a sweep."""
+    """Return the output of `report.sweep` as HTML; empty for a tree without a sweep."""
     names = ("sweep", "frontier") if tree.matrix.get("sweep") else ()
     with written_by(markdown.command("report.sweep", tree)):
         return "".join(_section(read_text(tree.root / f"sweep/{name}.md", "a sweep's table")) for name in names)

@@ -13,19 +13,20 @@ import shlex
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from core import digests, errors
+from core import errors
 from core.errors import ConfigError, CorruptInputError, Parser
-from core.files import to_csv, write_json, write_text
-from core.layout import Results
-from core.provenance import ROOT
+from core.files import json_text, to_csv, write_all
+from core.provenance import ROOT, sha256_bytes
 from evals.learning_curves import read_curve
 from evals.tree import ARCHIVE, MANIFEST, Tree, open_tree, read_manifest
 from report import manifest, page, responses, verify
+from report.markdown import HERE, environment
 
 LIMIT = 3_000_000  # bytes
 KEPT = ("matrix.json", "scores.csv", "tables/*", "figures/*", "sweep/*", "claims.*", "paper/*")
@@ -52,56 +53,62 @@ def make(tree: Tree, out: Path) -> dict[str, int]:
     if doubts:
         raise ConfigError(f"{tree.root}: {'; '.join(doubts)}")
     _refuse_other_files(out)
+    content = _content(tree, source)
+    web = [name for name in content if Path(name).suffix in WEB]
+    # The folder of the problems that the responses answer, if it still exists.
+    keys = {f"{benchmark['key']}.jsonl" for benchmark in tree.benchmarks}
+    problems = [manifest.located(tree, name) for name in source["inputs"] if Path(name).name in keys]
+    data = next((path.parent for path in problems if path.is_file()), None)
+    facts = {key: source[key] for key in ("scale", "commits", "dirty", "missing", "weights", "inputs")}
+    for size, sampled in responses.keep(tree, data):  # largest first
+        content[tree.layout.responses.name] = sampled
+        files = {name: sha256_bytes(data) for name, data in content.items()}
+        listed = json_text({**facts, "left_out": list(LEFT_OUT), "files": files}).encode()
+        kept = {name: content[name] for name in web} | {"README.md": _readme(tree, out, size, web).encode()}
+        kept[ARCHIVE] = _packed({MANIFEST: listed} | {n: content[n] for n in content if not n.endswith(".png")})
+        sizes = {name: len(data) for name, data in kept.items()}
+        if sum(sizes.values()) <= LIMIT:
+            break
+    else:
+        largest = ", ".join(f"{name} {sizes[name]:,}" for name in sorted(sizes, key=lambda name: -sizes[name])[:4])
+        raise ConfigError(f"{tree.root}: {sum(sizes.values()):,} bytes would be kept, {LIMIT:,} may be; {largest}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
-        folder, ready = Path(scratch, "tree"), Path(scratch, "ready")
-        for name in source["files"]:
-            if any(fnmatchcase(name, pattern) for pattern in KEPT) and Path(name).suffix not in PRINT:
-                _copy(tree.root / name, folder / name)
-        for run in tree.finished:
-            if run in tree.runs:
-                _copy(tree.layout.run(run) / "run.json", folder / "runs" / run.path / "run.json")
-                rows = read_curve(tree.layout.run(run) / "curve.csv").by_rollout()
-                write_text(folder / "runs" / run.path / "curve.csv", to_csv(list(rows[0]), rows))
-        _refuse_local_paths(folder, [ROOT, tree.root.resolve().parent.parent, Path.home()])
-        web = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.suffix in WEB]
-        for name in web:
-            _copy(folder / name, ready / name)
-        facts = {key: source[key] for key in ("scale", "commits", "dirty", "missing", "weights", "inputs")}
-        facts |= {"left_out": list(LEFT_OUT)}
-        for size, sampled in responses.keep(tree, _data(tree, source)):  # largest first
-            Results(folder).responses.write_bytes(sampled)
-            files = {name: sha for name, sha in digests.of_folder(folder).items() if name != MANIFEST}
-            write_json(folder / MANIFEST, {**facts, "files": files})
-            _pack(folder, [MANIFEST, *(n for n in files if not n.endswith(".png"))], ready / ARCHIVE)
-            write_text(ready / "README.md", _readme(tree, source, out, size, web))
-            sizes = {path.relative_to(ready).as_posix(): path.stat().st_size for path in ready.rglob("*.*")}
-            if sum(sizes.values()) <= LIMIT:
-                break
-        else:
-            largest = ", ".join(f"{name} {sizes[name]:,}" for name in sorted(sizes, key=lambda name: -sizes[name])[:4])
-            raise ConfigError(f"{tree.root}: {sum(sizes.values()):,} bytes would be kept, {LIMIT:,} may be; {largest}")
+        write_all({Path(scratch, "ready", name): data for name, data in kept.items()})
         if out.exists():
             shutil.rmtree(out)
-        os.replace(ready, out)
+        os.replace(Path(scratch, "ready"), out)
     return sizes
 
 
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+def _content(tree: Tree, source: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the kept files without the responses, by name. Raises CorruptInputError for a file that contains a path of
+    this machine."""
+    kept = [name for name in source["files"] if any(fnmatchcase(name, pattern) for pattern in KEPT)]
+    content = {name: (tree.root / name).read_bytes() for name in kept if Path(name).suffix not in PRINT}
+    for run in (run for run in tree.finished if run in tree.runs):
+        folder = f"runs/{run.path.as_posix()}"
+        content[f"{folder}/run.json"] = (tree.root / folder / "run.json").read_bytes()
+        rows = read_curve(tree.root / folder / "curve.csv").by_rollout()
+        content[f"{folder}/curve.csv"] = to_csv(list(rows[0]), rows).encode()
+    places = [ROOT, tree.root.resolve().parent.parent, Path.home()]
+    for name, place in product(sorted(content, key=Path), places):
+        if not name.endswith(".png") and len(place.parts) > 1 and f"{place}/".encode() in content[name]:
+            raise CorruptInputError(f"{name}: contains a path of this machine ({place}/)")
+    return {name: content[name] for name in sorted(content, key=Path)}
 
 
-def _pack(folder: Path, names: Iterable[str], archive: Path) -> None:
-    """Write the files `names` of a folder as an archive; equal files give an equal archive."""
+def _packed(content: Mapping[str, bytes]) -> bytes:
+    """Return files as an archive; equal files give an equal archive."""
+    packed = io.BytesIO()
     # Files of one kind are adjacent: they are similar and compress to a third.
-    ordered = sorted(names, key=lambda name: (name.startswith("runs/"), name.rpartition("/")[2], name))
-    with tarfile.open(archive, "w:xz", preset=9) as tar:
+    ordered = sorted(content, key=lambda name: (name.startswith("runs/"), name.rpartition("/")[2], name))
+    with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as tar:
         for name in ordered:
-            data = (folder / name).read_bytes()
             entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            tar.addfile(entry, io.BytesIO(data))
+            entry.size = len(content[name])
+            tar.addfile(entry, io.BytesIO(content[name]))
+    return packed.getvalue()
 
 
 def _refuse_other_files(out: Path) -> None:
@@ -116,50 +123,25 @@ def _refuse_other_files(out: Path) -> None:
         raise ConfigError(f"{out}: holds files that are not a reference's, first {others[0]}; name another folder")
 
 
-def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
-    """Return the folder of the problems that the responses answer, if it still exists."""
-    keys = {f"{benchmark['key']}.jsonl" for benchmark in tree.benchmarks}
-    found = [manifest.located(tree, name) for name in source["inputs"] if Path(name).name in keys]
-    return next((path.parent for path in found if path.is_file()), None)
-
-
-def _refuse_local_paths(folder: Path, places: Sequence[Path]) -> None:
-    """Raise CorruptInputError for a file that contains a path of this machine."""
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".png"):
-        for place in places:
-            if len(place.parts) > 1 and f"{place}/".encode() in path.read_bytes():
-                raise CorruptInputError(f"{path.relative_to(folder)}: contains a path of this machine ({place}/)")
-
-
-def _readme(tree: Tree, source: Mapping[str, Any], out: Path, size: tuple[int, int], web: Sequence[str]) -> str:
+def _readme(tree: Tree, out: Path, size: tuple[int, int], web: Sequence[str]) -> str:
     inside = out.resolve().is_relative_to(ROOT)
-    where = shlex.quote(out.resolve().relative_to(ROOT).as_posix() if inside else f"results/reference/{out.name}")
-    own = shlex.quote(f"results/{source['scale']}")
-    facts = "".join(f"- {name.lower()}: {text}\n" for name, text in page.facts(tree))
-    pages = ", ".join(f"[{name.removesuffix('.md')}]({name})" for name in web if name.endswith(".md"))
-    pictures = "".join(f"![{name}]({name})\n" for name in web if name.endswith(".png"))
-    return f"""# Reference result: {source["scale"]}
-
-Written by `python -m report.reference`. `{ARCHIVE}` holds the tree; its `manifest.json` has the sha256 of each \
-file.
-
-{facts}- evaluated: {len(tree.checkpoints)} checkpoints
-- left out: {", ".join(LEFT_OUT)}
-- responses: the first {size[1]} to each of {size[0]} problems of each benchmark, of every checkpoint that was evaluated
-
-Look at it (the second line writes its page into results/pages), compare your results with it, or check that no file
-was edited, from the repository root:
-
-    python -m report.show table1 --results {where}
-    python -m report.page --results {where}
-    python -m report.compare {where} {own}
-    python -m report.verify --results {where}
-
-What the files hold and what the comparison means: `docs/results.md`.
-
-To read here: {pages}.
-
-{pictures}"""
+    where = out.resolve().relative_to(ROOT).as_posix() if inside else f"results/reference/{out.name}"
+    return (
+        environment(HERE)
+        .get_template("reference.md.j2")
+        .render(
+            scale=tree.scale,
+            archive=ARCHIVE,
+            facts=page.facts(tree),
+            evaluated=len(tree.checkpoints),
+            left_out=LEFT_OUT,
+            size=size,
+            where=shlex.quote(where),
+            own=shlex.quote(f"results/{tree.scale}"),
+            pages=[name for name in web if name.endswith(".md")],
+            pictures=[name for name in web if name.endswith(".png")],
+        )
+    )
 
 
 def main() -> None:

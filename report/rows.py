@@ -39,13 +39,11 @@ class Row(Declared):
     delta: Annotated[tuple[str, str], Field(strict=False)] | None = None  # row, subtracted row
     mean: Annotated[tuple[str, ...], Field(strict=False, min_length=2)] | None = None
     when: Literal["run"] | None = None  # run: the row is omitted where the scale does not train it
-    seeds: Annotated[Tuple[Annotated[int, Field(gt=0)]], Field(min_length=1)] | None = (
-        None  # places in the matrix's ascending seeds; None: all of them
-    )
+    # places in the matrix's ascending seeds; None: all of them
+    seeds: Annotated[Tuple[Annotated[int, Field(gt=0)]], Field(min_length=1)] | None = None
     numbers: Tuple[int] | None = None  # of a table generated for one tree: the seeds as numbers
-    step: Literal["long"] | Annotated[int, Field(gt=0)] | None = (
-        None  # rollouts; long: the scale's second look; None: its table_step
-    )
+    # rollouts; long: the scale's second look; None: its table_step
+    step: Literal["long"] | Annotated[int, Field(gt=0)] | None = None
 
     @property
     def kind(self) -> Kind:
@@ -158,15 +156,12 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
     return {key: table.model_copy(update={"key": key, **names}) for key, table in file.tables.items()}
 
 
-@cache
+_shipped = cache(tables)  # those of tables.yaml
+
+
 def models() -> dict[str, str]:
     """Return the models of tables.yaml: slot -> the paper's model."""
-    return dict(read_yaml(TABLES)["models"])
-
-
-@cache
-def _shipped() -> dict[str, Table]:
-    return tables()
+    return next(iter(_shipped().values())).models
 
 
 def declaration(tree: Tree, key: str) -> Table:
@@ -176,11 +171,16 @@ def declaration(tree: Tree, key: str) -> Table:
     declared = _shipped()
     if key not in declared:
         raise unknown(str(TABLES), "tables", key, declared)
-    table, slots = declared[key], dict[str, str]()  # the first table with a model lists its other methods
-    for other in declared.values():
-        slots |= {block.model: other.key for block in other.blocks if block.model not in slots}
-    others = (_also(slot, table, tree) for slot, first in slots.items() if first == key)
-    return table.model_copy(update={"blocks": (*table.blocks, *filter(None, others))})
+    table, also = declared[key], list[Block]()
+    baselines = {block.model: block.baseline for block in reversed(table.blocks)}
+    for slot in dict.fromkeys(block.model for block in table.blocks):
+        model = tree.model_for(slot, table.models[slot])
+        # The first table with a model lists its other methods.
+        first = next(other.key for other in declared.values() if slot in {block.model for block in other.blocks})
+        if first == key and model and (found := undeclared(tree, str(model["key"]))):
+            about = {"title": "Also trained here", "baseline": baselines[slot]}
+            also.append(Also(model=slot, rows=tuple(found.values()), **about))
+    return table.model_copy(update={"blocks": (*table.blocks, *also)})
 
 
 def offered() -> list[str]:
@@ -208,8 +208,9 @@ def planned(row: Row, model: str, tree: Tree) -> list[Checkpoint]:
     method, step = method_of(row, model, tree), tree.step(row.step)
     runs = [run for run in tree.runs if run.model == model and method in (BASE, run.method)]
     # In a sweep, either the fresh seeds or the others: a mean over both would mix two things.
-    fresh = any(chosen == model for chosen, _ in tree.chosen) if method == BASE else _chosen(row, model, tree)
-    own = sorted({run.seed for run in runs if tree.is_fresh(run) == bool(fresh)})
+    name = model, row.method
+    fresh = any(chosen == model for chosen, _ in tree.chosen) if method == BASE else name in tree.chosen
+    own = sorted({run.seed for run in runs if tree.is_fresh(run) == fresh})
     # Places, not numbers: training on seeds 11 and 12 also gives a first and a second seed.
     seeds = own if row.seeds is None else [own[place - 1] for place in sorted(row.seeds) if place <= len(own)]
     seeds = seeds if row.numbers is None else sorted(row.numbers)
@@ -225,7 +226,7 @@ def method_of(row: Row, model: str, tree: Tree) -> str | None:
     it is that of the chosen value."""
     if row.numbers is not None:  # generated: a key, which may also be another method's name in the configuration
         return row.method
-    return _chosen(row, model, tree) or tree.method_for(row.method or "")
+    return tree.chosen.get((model, row.method or "")) or tree.method_for(row.method or "")
 
 
 def rollouts(run: Run, tree: Tree) -> int:
@@ -242,44 +243,31 @@ class Also(Block):
     """Methods of a tree that no table declares: compared with the baseline, but corrected apart from declared rows."""
 
 
-def _also(slot: str, table: Table, tree: Tree) -> Also | None:
-    """Return the block of a model's other methods; None without any."""
-    model = tree.model_for(slot, table.models[slot])
-    found = tuple(undeclared(tree, str(model["key"])).values()) if model else ()
-    baseline = next((block.baseline for block in table.blocks if block.model == slot), None)
-    return Also(model=slot, rows=found, title="Also trained here", baseline=baseline) if found else None
-
-
 def undeclared(tree: Tree, model: str) -> dict[str, Row]:
     """Return a row for each method that is evaluated on a model at the scale's own or at a sweep's chosen settings and
     is in no row of tables.yaml for that model, by its key without the sweep."""
     points = (tree.matrix.get("sweep") or {"points": ()})["points"]
     base_of = {point["method"]: point["base"] for point in points if point["model"] == model}
-    seeds: dict[str, dict[str, set[int]]] = {}  # key without the sweep -> key -> seeds
+    seeds: dict[tuple[str, str], set[int]] = {}  # key without the sweep, key -> seeds
     for run in (run for run in tree.runs if run.model == model):
         base = base_of.get(run.method, run.method)
         chosen = tree.chosen.get((model, base))
         is_shown = run.method == (chosen or base) and tree.is_fresh(run) == (chosen is not None)
         if is_shown and split(base)[1] is None and Checkpoint(run, tree.matrix["table_step"]) in tree.evaluated:
-            seeds.setdefault(base, {}).setdefault(run.method, set()).add(run.seed)
-    declared = [(block, table) for table in _shipped().values() for block in table.blocks]
-    here = [row for block, table in declared if _fills(tree, model, block, table) for row in block.rows]
-    known = {method_of(row, model, tree) for row in here if row.kind in ("base", "run")}
+            seeds.setdefault((base, run.method), set()).add(run.seed)
+    known = {
+        method_of(row, model, tree)
+        for table in _shipped().values()
+        for block in table.blocks
+        if (tree.model_for(block.model, table.models[block.model]) or {}).get("key") == model
+        for row in block.rows
+        if row.kind in ("base", "run")
+    }
     return {
         base: Row(id=f"{model}/{key}", label=tree.methods[key]["title"], method=key, numbers=tuple(sorted(own)))
-        for base, by_key in seeds.items()
-        for key, own in by_key.items()
+        for (base, key), own in seeds.items()
         if key not in known
     }
-
-
-def _fills(tree: Tree, model: str, block: Block, table: Table) -> bool:
-    return (tree.model_for(block.model, table.models[block.model]) or {}).get("key") == model
-
-
-def _chosen(row: Row, model: str, tree: Tree) -> str | None:
-    """Return the chosen method; a row with explicit seeds already has its method, as in the table of all runs."""
-    return None if row.numbers is not None else tree.chosen.get((model, row.method or ""))
 
 
 # Tables derived from matrix.json: the table of all runs, and the A/A arms.
@@ -317,13 +305,13 @@ def _blocks(tree: Tree) -> Iterator[Block]:
                 for fresh in fresh_in if tree.is_fresh(run) else ("",):
                     group = groups.setdefault((run.model, None if fresh else run.variant, step, fresh), {})
                     group.setdefault(run.method, set()).add(run.seed)
-    order = list(FRESH)
+    order, named = list(FRESH), str(tree.matrix.get("baseline") or REFERENCE)
     for (model, variant, step, fresh), seeds in sorted(groups.items(), key=lambda group: order.index(group[0][3])):
         at = f"{f'/fresh-{fresh}' if fresh else ''}/step{step}"
         setting = "" if variant is None else str(tree.matrix["variants"][variant]["title"])
         titles = {method: str(tree.methods[method]["title"]).removesuffix(f", {setting}") for method in seeds}
         repeated = Counter(titles.values())
-        baseline = _baseline(tree, variant)
+        baseline = tree.method_for(named if variant is None else f"{named}@{variant}")
         if fresh:
             baseline = next((method for method in seeds if base_of[model, method] == baseline), None)
         every = {seed for own in seeds.values() for seed in own}
@@ -350,12 +338,6 @@ def _compared(tree: Tree, base_of: Mapping[tuple[str, str], str]) -> dict[str, s
     own = {pair for pair in fresh if pair[1] == base_of[pair]}
     elsewhere = {(model, base_of[model, method]) for model, method in fresh - own}  # another value was chosen
     return {"chosen": fresh - elsewhere, "own": own if elsewhere and elsewhere <= own else own & elsewhere}
-
-
-def _baseline(tree: Tree, variant: str | None) -> str | None:
-    """Return the key of the method that a block's rows are compared with; None where the tree does not train it."""
-    name = str(tree.matrix.get("baseline") or REFERENCE)
-    return tree.method_for(name if variant is None else f"{name}@{variant}")
 
 
 AGAIN = "A/A"  # prefix of the row ids of an arm

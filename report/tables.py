@@ -22,23 +22,12 @@ from evals.tree import Tree, open_tree
 from paper import printed
 from report import rows, view
 from report.markdown import command
-from report.rows import AVERAGES, KINDS, MEASURES, Row, Table
+from report.rows import AVERAGES, KINDS, MEASURES, Block, Row, Table
 from report.view import AGAIN, ALSO, MEASURED, MISSING, NOT_COMPARED, NOT_RUN, STATES, Column
 
 ONCE = "once"  # kind of the cells that an A/A arm's are compared with; not written to a file
 
 Cell = dict[str, Any]  # a line of the tidy file: by COLUMNS
-
-
-def by_seed(values: Mapping[int, float]) -> tuple[str, ...]:
-    """Return the value of each seed in the form used in files, `<seed>:<value>` with every digit."""
-    return tuple(f"{seed}:{values[seed]!r}" for seed in sorted(values))
-
-
-def from_by_seed(text: str) -> dict[int, float]:
-    """Parse words of `by_seed` that are separated by spaces; ValueError for another form."""
-    pairs = (word.split(":") for word in text.split())
-    return {int(seed): float(value) for seed, value in pairs}
 
 
 def _number(text: str) -> float:
@@ -58,7 +47,8 @@ COLUMNS: dict[str, Callable[[str], Any]] = {
     "method": str,  # canonical key with variant; `a - b` (ids of rows) in a difference
     "step": int,
     "seeds": lambda text: tuple(map(int, text.split())),
-    "by_seed": from_by_seed,  # the value of each seed; in a difference the seeds that both sides have
+    # `<seed>:<value>` with every digit; in a difference of the seeds that both sides have
+    "by_seed": lambda text: {int(seed): float(value) for seed, value in (word.split(":") for word in text.split())},
     "column": str,
     "benchmark": str,
     **dict.fromkeys(("value", "low", "high"), _number),
@@ -87,8 +77,8 @@ def tidy_csv(filled: Iterable[Cell]) -> str:
     """Return the tidy file's content."""
     lines = []
     for cell in filled:
-        paths = tuple(run.path.as_posix() for run in cell["runs"])
-        lines.append(cell | {"by_seed": by_seed(cell["by_seed"]), "runs": paths})
+        by_seed = tuple(f"{seed}:{value!r}" for seed, value in sorted(cell["by_seed"].items()))
+        lines.append(cell | {"by_seed": by_seed, "runs": tuple(run.path.as_posix() for run in cell["runs"])})
     return to_csv(tuple(COLUMNS), lines)
 
 
@@ -139,41 +129,38 @@ def cells(table: Table, tree: Tree) -> Iterator[Cell]:
     columns, arms = view.columns_of(table, tree), rows.arms(tree)
     for block in [*table.blocks, *arms]:
         paper = table.models.get(block.model, block.model)
-        if (model := tree.model_for(block.model, paper)) is not None:
-            known = {row.id: row for row in block.rows}
-            kinds = [ONCE, AGAIN] if block in arms else [str(row.kind) for row in block.rows]
-            kinds = [ALSO] * len(kinds) if isinstance(block, rows.Also) else kinds
-            # Values that a sweep chose are not comparable with the paper's.
-            own_model = view.stand_in(str(model["title"]), paper) is None and not tree.chosen
-            for row, kind in zip(block.rows, kinds, strict=True):
-                parts = [known[id] for id in row.mean or (row.id,)]
-                for cell in _row(row, parts, model, columns, tree):
-                    about = {"kind": kind, "block": block.title}
-                    yield cell | about | _printed(cell, columns, tree, own_model=own_model)
+        if (model := tree.model_for(block.model, paper)) is None:
+            continue
+        # Values that a sweep chose are not comparable with the paper's.
+        own_model = view.stand_in(str(model["title"]), paper) is None and not tree.chosen
+        for place, row in enumerate(block.rows):
+            kind = (ONCE, AGAIN)[place] if block in arms else ALSO if isinstance(block, rows.Also) else row.kind
+            about, checkpoints = _row(row, block, model, tree)
+            for column in columns:
+                content = _score(checkpoints, column, tree, whole=row.kind == "mean")
+                cell = about | {"kind": kind, "column": column.slot, "benchmark": column.benchmark} | content
+                yield cell | _printed(cell, columns, tree, own_model=own_model)
 
 
-def _row(
-    row: Row, parts: Sequence[Row], model: Mapping[str, Any], columns: Sequence[Column], tree: Tree
-) -> Iterator[Cell]:
-    """Yield the cells of a row by column. parts: the rows of a mean; of another row, itself."""
-    key, of_parts, method = str(model["key"]), list[list[Checkpoint]](), " - ".join(row.delta or ())
+def _row(row: Row, block: Block, model: Mapping[str, Any], tree: Tree) -> tuple[Cell, list[Checkpoint]]:
+    """Return what all cells of a row have in common, and its checkpoints."""
+    key, method, checkpoints = str(model["key"]), " - ".join(row.delta or ()), list[Checkpoint]()
+    parts = [part for part in block.rows if part.id in (row.mean or (row.id,))]
     if row.delta is None:
         of_parts = [rows.planned(part, key, tree) for part in parts]
         method = rows.method_of(parts[0], key, tree) or ""
-    # A mean needs all of its rows.
-    checkpoints = [checkpoint for part in of_parts for checkpoint in part] if all(of_parts) else []
+        # A mean needs all of its rows.
+        checkpoints = [checkpoint for part in of_parts for checkpoint in part] if all(of_parts) else []
     label = _label(row, key, method, tree).replace("{model}", str(model["title"]))
-    of_row = EMPTY | {
-        "row": row.id,
-        "label": label.replace("{step}", str(tree.step(parts[0].step) or "more")),
-        "model": key,
-        "method": method or None,
-        "step": checkpoints[0].step if checkpoints else None,
-        "collapsed": tuple(_collapses(checkpoints, tree)),
-    }
-    for column in columns:
-        content = _score(checkpoints, column, tree, whole=row.kind == "mean")
-        yield of_row | {"column": column.slot, "benchmark": column.benchmark} | content
+    label = label.replace("{step}", str(tree.step(parts[0].step) or "more"))
+    about = {"row": row.id, "label": label, "block": block.title, "model": key, "method": method or None}
+    step, lost = checkpoints[0].step if checkpoints else None, []
+    for run in (checkpoint.run for checkpoint in checkpoints if checkpoint.run.method != BASE):
+        record = tree.record(run) or {}
+        if record.get("collapsed_at") is not None:
+            rollouts = (record["spec"].get("training") or {}).get("rollouts")
+            lost.append(f"seed{run.seed}:{int(record['collapsed_at'])}/{rollouts or ''}")
+    return EMPTY | about | {"step": step, "collapsed": tuple(lost)}, checkpoints
 
 
 def _label(row: Row, model: str, method: str | None, tree: Tree) -> str:
@@ -235,15 +222,6 @@ def _measured(
     return content | {"runs": runs, "seeds": tuple(sorted(seeds))}
 
 
-def _collapses(checkpoints: Sequence[Checkpoint], tree: Tree) -> Iterator[str]:
-    """Yield `seed<k>:<rollout>/<rollouts planned>` for each run of a row that lost its reward."""
-    for run in (checkpoint.run for checkpoint in checkpoints if checkpoint.run.method != BASE):
-        record = tree.record(run) or {}
-        if record.get("collapsed_at") is not None:
-            rollouts = (record["spec"].get("training") or {}).get("rollouts")
-            yield f"seed{run.seed}:{int(record['collapsed_at'])}/{rollouts or ''}"
-
-
 def _printed(cell: Cell, columns: Sequence[Column], tree: Tree, *, own_model: bool) -> Cell:
     """Return the paper's number for a cell, as a fraction with the printed digits; empty where there is none.
 
@@ -276,17 +254,13 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
     from evals.stats.compare import detectable, holm
 
     # What each row compares. A difference row and the row that it is taken from make the same comparison.
-    minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
     blocks = [*table.blocks, *rows.arms(tree)]
-    against = {row.id: row.delta[1] if row.delta else block.baseline for block in blocks for row in block.rows}
-
-    def sides(cell: Cell) -> list[Cell]:
-        """Return the two cells whose difference is tested, or fewer if none is."""
-        ids = minuend.get(cell["row"], cell["row"]), against.get(cell["row"])
-        return [at[place] for place in ((cell["model"], id, cell["column"]) for id in ids) if place in at]
-
-    for cell in (cell for cell in at.values() if len(sides(cell)) == 2):
-        one, other = sides(cell)
+    ids = {row.id: row.delta or (row.id, block.baseline) for block in blocks for row in block.rows}
+    test: dict[tuple[str, str, str], object] = {}
+    for place, cell in at.items():
+        one, other = (at.get((cell["model"], id or "", cell["column"])) for id in ids[cell["row"]])
+        if one is None or other is None:
+            continue
         if cell["kind"] == "delta":
             states = one["state"], other["state"]
             cell["state"] = next((gap for gap in (MISSING, NOT_RUN) if gap in states), NOT_COMPARED)
@@ -294,12 +268,9 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
         if cell["kind"] != "base" and None not in (one["value"], other["value"]):
             cell |= _compared(cell, one, other, tree)
 
-    # A test is what both sides consist of: rows that repeat a run are one test, as is a curve next to two checkpoints.
-    test = {
-        place: (cell["column"], *map(view.sources, sides(cell)))
-        for place, cell in at.items()
-        if cell["baseline"] is not None or cell["kind"] == AGAIN
-    }
+        # A test is what both sides consist of: rows that repeat a run are one, as is a curve next to two checkpoints.
+        if cell["baseline"] is not None or cell["kind"] == AGAIN:
+            test[place] = cell["column"], view.sources(one), view.sources(other)
     own = [place for place in test if at[place]["kind"] not in (AGAIN, ALSO)]
     also = [place for place in test if at[place]["kind"] == ALSO]
 
@@ -316,8 +287,7 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
         cell |= {"versus_p_holm": p_holm, "versus_tests": tests}
         if cell["kind"] != AGAIN:
             cell["versus_p_table"] = None if family is also else of_table[test[place]]
-            if None not in (cell["versus_se"], cell["versus_df"]):
-                cell["versus_detectable"] = detectable(cell["versus_se"], cell["versus_df"], tests)
+            cell["versus_detectable"] = detectable(cell["versus_se"], cell["versus_df"], tests)
 
 
 def _compared(cell: Cell, one: Cell, other: Cell, tree: Tree) -> Cell:

@@ -25,13 +25,16 @@ SUMMED = 1e-9  # scores.csv and a paired comparison sum the same shares in anoth
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the difference of two
 
 
-def detectable(se: float, df: float, tests: int = 1) -> float:
-    """Return the smallest true difference that a two-sided t test with this SE and df finds in 80 % of repetitions.
+def detectable(se: float | None, df: float | None, tests: int = 1) -> float | None:
+    """Return the smallest true difference that a two-sided t test with this SE and df finds in 80 % of repetitions;
+    None without a t test.
 
     Solves P(T > t_crit) = POWER for T noncentral t; the chance of significance in the wrong direction is neglected.
     tests: size of the family that Holm's rule corrects. The level is that of its first step, ALPHA / tests: what is
     found there stands whatever the other tests give. Where those are significant, a smaller difference would suffice.
     """
+    if se is None or df is None:
+        return None
     return float(se * nctdtrinc(df, 1.0 - POWER, stdtrit(df, 1.0 - ALPHA / 2.0 / tests)))
 
 
@@ -48,15 +51,8 @@ def t_test(
     """Return a difference with Student's t: the interval value +- t SE, cut to `bounds`, p, and the detectable size."""
     half = float(intervals.quantile(df)) * se
     found = {"low": max(bounds[0], value - half), "high": min(bounds[1], value + half)}
-    found |= {"detectable": detectable(se, df), "p": float(intervals.p_value(value, se, df))}
-    return Comparison(difference=value, se=se, **found, level=level, how=how, n=n, df=df)
-
-
-def detectable_in_family(comparison: Comparison, tests: int) -> float | None:
-    """Return `detectable` for one of `tests` comparisons that Holm's rule corrects together; None without a t test."""
-    if comparison.se is None or comparison.df is None:
-        return None
-    return detectable(comparison.se, comparison.df, tests)
+    found["p"] = float(intervals.p_value(value, se, df))
+    return Comparison(difference=value, se=se, **found, detectable=detectable(se, df), level=level, how=how, n=n, df=df)
 
 
 # Two checkpoints. The unit is the problem.

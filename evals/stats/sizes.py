@@ -39,13 +39,6 @@ class Score(NamedTuple):
         return whole, whole * spread / self.samples
 
 
-class Case(NamedTuple):
-    """A comparison under one variance."""
-
-    comparison: Comparison
-    problems: int | None  # that find the observed difference in 80 % of repetitions; None without a t test
-
-
 def of_answers(rows: pd.DataFrame) -> Score:
     """Return the score of problems with their answers: columns share, samples, copies."""
     value = float((rows["copies"] * rows["share"]).sum() / rows["copies"].sum())
@@ -54,8 +47,8 @@ def of_answers(rows: pd.DataFrame) -> Score:
 
 def compare_scores(
     a: Score, b: Score, spread: float, correlation: float
-) -> tuple[tuple[Score, Score], tuple[Case, ...]]:
-    """Compare a - b on the problems that count: one case where both have their problems' answers, else the
+) -> tuple[tuple[Score, Score], list[Comparison]]:
+    """Compare a - b on the problems that count: one comparison where both have their problems' answers, else the
     smallest possible, the assumed and the largest possible variance (`score_errors`). Also return both scores.
 
     Raises CorruptInputError for answers to other problems.
@@ -63,8 +56,7 @@ def compare_scores(
     if a.rows is None or b.rows is None:
         n, gap = min(a.problems, b.problems), a.value - b.value
         errors = score_errors(a, b, spread, correlation)
-        found = [compare.of_problems(gap, math.sqrt(total), n - 1.0, n, "printed scores") for total in errors]
-        return (a, b), tuple(map(_case, found))
+        return (a, b), [compare.of_problems(gap, math.sqrt(e), n - 1.0, n, "printed scores") for e in errors]
     rows_a, rows_b = a.rows.sort_index().align(b.rows, join="inner", axis=0)
     if rows_a.empty:
         raise CorruptInputError(f"no problem in common: the first are {a.rows.index[0]!r} and {b.rows.index[0]!r}")
@@ -72,20 +64,20 @@ def compare_scores(
     if (other := copies != rows_b["copies"]).any():
         raise CorruptInputError(f"{other.idxmax()!r} has copies on one side only")
     comparison = compare.of_gaps((rows_a["share"] - rows_b["share"]) * copies, copies)
-    return (of_answers(rows_a), of_answers(rows_b)), (_case(comparison),)
+    return (of_answers(rows_a), of_answers(rows_b)), [comparison]
 
 
-def together(weights: Mapping[str, float], found: Mapping[str, Sequence[Case]]) -> tuple[Case, ...]:
-    """Return the cases of several benchmarks, weighted."""
-    cases = []
-    for which in range(max(map(len, found.values()))):
-        parts = {key: each[which % len(each)].comparison for key, each in found.items()}
-        cases.append(_case(compare.combined(weights, parts, "all responses")))
-    return tuple(cases)
+def together(weights: Mapping[str, float], found: Mapping[str, Sequence[Comparison]]) -> list[Comparison]:
+    """Return the comparisons over several benchmarks, weighted: one for each variance."""
+    return [
+        compare.combined(weights, {key: each[which % len(each)] for key, each in found.items()}, "all responses")
+        for which in range(max(map(len, found.values())))
+    ]
 
 
-def _case(c: Comparison) -> Case:
-    return Case(c, None if c.se is None else units_needed(c.se * math.sqrt(c.n), c.difference or 0.0))
+def needed(c: Comparison) -> int | None:
+    """Return the units that find the observed difference in 80 % of repetitions; None without a t test."""
+    return None if c.se is None else units_needed(c.se * math.sqrt(c.n), c.difference or 0.0)
 
 
 def units_needed(sd: float, effect: float) -> int | None:
@@ -99,7 +91,7 @@ def units_needed(sd: float, effect: float) -> int | None:
     if effect == 0:
         return None
     n = max(2, math.ceil(((ndtri(1 - ALPHA / 2) + ndtri(compare.POWER)) * sd / effect) ** 2))
-    while n < 10_000 and compare.detectable(sd / math.sqrt(n), n - 1) > abs(effect):
+    while n < 10_000 and (compare.detectable(sd / math.sqrt(n), n - 1) or 0.0) > abs(effect):
         n += 1
     return n
 
@@ -134,13 +126,13 @@ def score_errors(a: Score, b: Score, spread: float, correlation: float) -> list[
 def contrast(
     values: Mapping[int, tuple[float, float]], clusters: Mapping[int, Any] | None, top: float
 ) -> dict[str, Any]:
-    """Return a - b paired by seed (`compare_seeds`) as columns, with the means of both sides over clean models and the
-    number of clean models that the difference needs. values: both sides by seed, between -top and top."""
+    """Return a - b paired by seed (`compare_seeds`) and its columns, with the means of both sides over clean models and
+    the number of clean models that the difference needs. values: both sides by seed, between -top and top."""
     sides = [{seed: both[side] for seed, both in values.items()} for side in (0, 1)]
     c = compare.compare_seeds(*sides, bounds=(-top, top), clusters=clusters)
-    row = {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable", "how")}
+    row = {"comparison": c} | {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable")}
     row["gains"] = tuple(a - b for _, (a, b) in sorted(values.items()))  # by seed
-    row |= {"units": c.n, "needed": None if c.se is None else units_needed(c.se * c.n**0.5, c.difference or 0.0)}
+    row |= {"units": c.n, "needed": needed(c)}
     for name, side in zip("ab", sides, strict=True):
         means = compare.by_clean_model(side, clusters).values()
         row[f"mean_{name}"] = sum(means) / len(means)

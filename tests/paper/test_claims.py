@@ -17,8 +17,7 @@ from evals.stats.estimate import Comparison
 from evals.tree import Tree
 from methods import catalog
 from paper import claims, printed, verdicts
-from paper.claims import Case, judged, of_tree, read_claims
-from paper.evidence import MATCHED, MEASURES, Arm, Found, Printed, Runs
+from paper.claims import MATCHED, MEASURES, Arm, Case, Found, Printed, Runs, judged, of_tree, read_claims
 from paper.verdicts import EQUAL, UNTESTABLE
 from tests.paper.claim_trees import ROLLOUTS, tree
 from tests.paper.test_formulas import KEPT

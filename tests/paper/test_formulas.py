@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from core.files import read_csv
-from paper.evidence import FORMULAS
+from paper.claims import FORMULAS
 
 POLICIES = 2000  # with all of them right, Clopper-Pearson's lower end is .998: above the 99 % that claims test against
 ACTIONS = 50

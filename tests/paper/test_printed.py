@@ -10,7 +10,7 @@ import pytest
 from core.files import read_csv
 from core.provenance import ROOT
 from paper import printed
-from paper.evidence import AUDIT
+from paper.claims import AUDIT
 from paper.printed import COLUMN, COPIES, HEADINGS, RESPONSES, Row, candidates, counts, measured
 
 TEXT = ROOT.parent / "shared" / "paper" / "tepo.md"

@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -19,7 +20,7 @@ from evals.stats import MARGIN
 from evals.stats.compare import paired
 from evals.tree import Tree, open_tree
 from paper.claims import read_claims
-from report import compare, compare_scores, compare_trees
+from report import compare
 from tests.report import synthetic
 from tests.report.conftest import Command
 from tests.report.finished import edit, rewrite
@@ -73,7 +74,7 @@ def test_a_grader_change_is_held_against_the_sampling_of_problems(
     grade_anew(scored_copy, TEPO, "syn_as3", wrong)
     code, out, _ = command(compare.main, scored.root, scored_copy.root)
     assert (code, "4 of 4, checkpoints' scores 4 of 5" in out) == (expected, True), out
-    found = {row["figure"]: row for row in compare_trees.compared(scored, Tree(scored_copy.root))[1]}
+    found = {row["figure"]: row for row in compare.of_trees(scored, Tree(scored_copy.root))[1]}
     assert found.keys() == {"syn_as3", "avg_pooled", "avg_macro"}
     assert found["syn_as3"]["difference"] == pytest.approx(-wrong / 100, abs=1e-12)
     assert (found["syn_as3"]["where"], found["syn_as3"]["moved"]) == ("tiny_qwen2/tepo/step12, seed 1", bool(expected))
@@ -118,7 +119,8 @@ def test_two_methods_have_the_paired_t_test_over_clean_models_and_a_verdict(monk
     assert [line["low"], line["high"], line["p"]] == pytest.approx([interval.low, interval.high, test.pvalue], rel=1e-9)
     claims = {claim.measure: claim.margin for claim in read_claims().claims if claim.margin}
     assert claims["area"] == claims["score"] == MARGIN
-    found = {(low, high): compare.verdict(line | {"difference": (low + high) / 2, "low": low, "high": high})
+    found = {(low, high): compare.verdict(line | {"comparison": replace(
+                 line["comparison"], difference=(low + high) / 2, low=low, high=high)})
              for low, high in ((0.001, 0.1), (-0.1, -0.001), (-0.01, 0.019), (-0.01, 0.03))}  # fmt: skip
     assert list(found.values()) == ["ahead", "behind", "equal within the margin", "undecided"]
     assert compare.verdict(line | {"measure": "movement"}) == "", "more movement is not better"
@@ -170,8 +172,8 @@ def test_a_method_is_compared_with_the_model_before_rl_benchmark_by_benchmark() 
 A, B = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
 
 
-def by_problem(a: str, b: str) -> list[compare_scores.Line]:
-    return compare_scores.lines(compare_scores.read(a), compare_scores.read(b))
+def by_problem(a: str, b: str) -> list[compare.OfProblems]:
+    return compare.over_problems(compare.read_side(a), compare.read_side(b))
 
 
 def side(tree: Tree, checkpoint: Checkpoint) -> str:
@@ -181,12 +183,12 @@ def side(tree: Tree, checkpoint: Checkpoint) -> str:
 def test_two_checkpoints_are_compared_as_everywhere_else(scored: Tree) -> None:
     expected = paired(scored, A, B)
     found = {line.benchmark: line for line in by_problem(side(scored, A), side(scored, B))}
-    assert found.keys() - {compare_scores.ALL} == expected.keys() - {POOLED, MACRO}
+    assert found.keys() - {compare.ALL} == expected.keys() - {POOLED, MACRO}
     for key, line in found.items():
-        c, e = line.main.comparison, expected[POOLED if key == compare_scores.ALL else key]
+        c, e = line.main, expected[POOLED if key == compare.ALL else key]
         for name in ("difference", "se", "low", "high", "p", "detectable", "n"):
             assert getattr(c, name) == pytest.approx(getattr(e, name), rel=1e-9, abs=1e-12)
-        assert len(line.cases) == 1
+        assert len(line.found) == 1
 
 
 def test_table_1_of_the_paper(command: Command) -> None:
@@ -197,9 +199,9 @@ def test_table_1_of_the_paper(command: Command) -> None:
     floor = between[0] + between[1] - 2 * 0.9 * math.sqrt(math.prod(between))
     total = floor + sum(x * (1 - x) * 0.73 / 1.73 / k for x in (p, q))
     expected = [(p - q) * (1 - p + q) / k, total, p + q - (p - q) ** 2]
-    assert [n * case.comparison.se**2 for case in aime.cases] == pytest.approx(expected)
-    assert [line.benchmark for line in found][-1] == compare_scores.ALL
-    whole = found[-1].main.comparison
+    assert [n * c.se**2 for c in aime.found] == pytest.approx(expected)
+    assert [line.benchmark for line in found][-1] == compare.ALL
+    whole = found[-1].main
     assert (whole.n, round(100 * (whole.difference or 0), 2)) == (4401, 1.74), "the printed difference of Avg."
     _, out, _ = command(compare.main, "paper:tepo", "paper:grpo")
     assert re.search(r"^aime24 +the same 30 +32 +12\.6 +11\.2 +\+1\.3 \[", out, re.MULTILINE)

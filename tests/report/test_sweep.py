@@ -15,10 +15,9 @@ from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from evals.stats import compare
 from evals.tree import Tree
-from report import figures, frontier, sweep
+from report import figures, sweep
 from report import rows as table_rows
-from report.frontier import Point, selecting
-from report.sweep import choice, selection
+from report.sweep import Point, choice, selecting, selection
 from tests.report import synthetic, tables
 from tests.report.conftest import Command
 from tests.report.finished import edit, rewrite
@@ -186,7 +185,7 @@ def test_a_run_fails_that_ends_with_no_more_than_it_began(
 
 def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
     tree = with_runs(swept, ["tepo"], TEST)
-    lines = [run for line in figures.specification().lines for run in figures.planned(line, tree)]
+    lines = [run for of_line in figures.planned(tree)[0].values() for run in of_line]
     assert {run.seed for run in lines if run.method == "tepo"} == set(SELECT)
 
 
@@ -210,7 +209,7 @@ def frontiers(shift: float, **tepo: bool) -> list[Point]:
 @pytest.mark.parametrize("shift", [0.0, 0.05])
 def test_what_is_left_at_equal_movement(swept: Tree, shift: float) -> None:
     """A method that only moves further has a difference at its own rate, and none at equal movement."""
-    (row,) = frontier.matched(swept, frontiers(shift))
+    (row,) = sweep.matched(swept, frontiers(shift))
     assert (row["row"], row["versus"], row["tests"], row["clusters"]) == ("tepo", "grpo", 1, 8)
     assert row["total"] == pytest.approx(shift + 0.05 * math.log(4), abs=0.02)
     assert row["difference"] == pytest.approx(shift, abs=0.01)
@@ -219,16 +218,16 @@ def test_what_is_left_at_equal_movement(swept: Tree, shift: float) -> None:
     assert row["p_holm"] == row["p"]
     assert row["range_low"] == pytest.approx(0.01, rel=0.1)
     assert row["range_high"] == pytest.approx(0.04, rel=0.1)
-    assert "| tepo | 0.0" in frontier.markdown(swept, [row], [])
+    assert "| tepo | 0.0" in sweep.equal_movement(swept, [row], [])
 
 
 def test_a_rate_that_breaks_a_method_is_drawn_and_left_out_of_the_comparison(swept: Tree) -> None:
     *others, last = frontiers(0.05)
     broken = replace(last, area=dict.fromkeys(last.area, 0.01), failed=(1,), broken=True)
-    (row,), (without,) = frontier.matched(swept, [*others, broken]), frontier.matched(swept, others)
+    (row,), (without,) = sweep.matched(swept, [*others, broken]), sweep.matched(swept, others)
     assert row["how"] == f"{without['how']}; left out, because runs fail there: tepo at 0.04"
     assert row | {"how": ""} == without | {"how": ""}
-    assert [point["broken"] for point in frontier.arms(swept, [*others, broken])] == ["no"] * 7 + ["yes"]
-    (row,) = frontier.matched(swept, [replace(point, broken=True) for point in [*others, last]])
+    assert [point["broken"] for point in sweep.arms(swept, [*others, broken])] == ["no"] * 7 + ["yes"]
+    (row,) = sweep.matched(swept, [replace(point, broken=True) for point in [*others, last]])
     assert (row["difference"], row["how"]) == (None, "tepo: no arm at the scale's own settings that learns")
     assert (row["movement"], row["total"]) == (without["movement"], without["total"]), "what was measured stays there"
