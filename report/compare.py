@@ -3,7 +3,9 @@
 METHOD METHOD --results TREE
     Two methods over the seeds that both have, for each model: area under the reward curve, final reward, how far a
     rollout and the first one moved the policy, and the average scores after each evaluated rollout
-    (--benchmarks KEY: the scores of these benchmarks). `base` is the model before RL, which only has scores.
+    (--benchmarks KEY: the scores of these benchmarks). `base` is the model before RL, which only has scores; `start` is
+    a run's own first rollout, to compare its final reward with. Several methods on each side, such as
+    `tepo,tepo@as_grpo` and `grpo@as_tepo,grpo`, are compared one with one; the differences of a seed are averaged.
     --compared chosen: in a sweep, each method at the value that its tree chose for it, on the seeds that were not used
     for choosing; --compared own: at the scale's own value. Mean, 95 % interval and p come from Student's t over the
     clean models that the pairs continue, as in tables and claims. p covers this comparison only: correct it where there
@@ -29,6 +31,7 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -62,7 +65,9 @@ SCORES = {POOLED: "score", MACRO: "benchmarks' mean"}
 
 # Two methods of a tree.
 
-Pairs = Sequence[tuple[Run, Run]]  # of one model and seed; the second may be the model that the first started from
+START = "start"  # in place of the second method: the first rollout of the first method's run
+
+Pairs = Sequence[tuple[Run, Run]]  # of one model and seed; the second may be the first's base model, or equal it: START
 
 
 def pairs(tree: Tree, a: str, b: str, compared: str | None = None) -> Pairs:
@@ -72,10 +77,15 @@ def pairs(tree: Tree, a: str, b: str, compared: str | None = None) -> Pairs:
     a sweep are skipped, as in the tables. Raises ConfigError for an unknown method, MissingInputError for no pair.
     """
     found = []
-    keys_a, keys_b = (_keys(tree, name, compared) for name in (a, b))
+    sides = a.split(","), b.split(",")
+    if len(sides[0]) != len(sides[1]):
+        raise ConfigError(f"command line: {a} and {b}: must be as many methods on each side")
+    if len(sides[0]) > 1:
+        return [pair for one, other in zip(*sides, strict=True) for pair in pairs(tree, one, other, compared)]
+    keys_a, keys_b = (_keys(tree, a if name == START else name, compared) for name in (a, b))
     if BASE in keys_a.values():
         raise ConfigError(f"command line: {BASE} is not a run: it can only be subtracted; write it second")
-    if same := [key for model, key in keys_a.items() if keys_b.get(model) == key]:
+    if same := [key for model, key in keys_a.items() if keys_b.get(model) == key and b != START]:
         raise ConfigError(f"{tree.given}: {a} and {b} are one method there, {same[0]}")
     for run in tree.runs:
         if run.method != keys_a.get(run.model) or tree.is_fresh(run) != (compared is not None):
@@ -108,21 +118,33 @@ def lines(tree: Tree, found: Pairs, benchmarks: Sequence[str] = tuple(SCORES)) -
     ones whose scores are compared. needed: clean models (without them: seeds) that find the difference."""
     out = []
     for model in dict.fromkeys(a.model for a, _ in found):
-        own = [(a, b) for a, b in found if a.model == model]
-        steps = sorted({step for a, _ in own for step in tree.runs[a]["steps"]})
+        own: dict[int, list[tuple[Run, Run]]] = {}
+        for pair in (pair for pair in found if pair[0].model == model):
+            own.setdefault(pair[0].seed, []).append(pair)
+        most = max(map(len, own.values()))  # more than one are averaged, where a seed has all of them
+        whole = {seed: several for seed, several in own.items() if len(several) == most}
+        steps = sorted({step for several in whole.values() for a, _ in several for step in tree.runs[a]["steps"]})
+        one, other = next(iter(whole.values()))[0]
         # Where nothing is evaluated (yet) there are only curves; the model before RL has only scores.
-        curves = () if own[0][1].method == BASE else CURVE
-        scored = benchmarks if tree.layout.scores.is_file() else ()
+        curves = {BASE: (), one.method: ("final",)}.get(other.method, tuple(CURVE))
+        scored = benchmarks if tree.layout.scores.is_file() and one != other else ()
         for key, step in [*product(curves, [0]), *((key, step) for step, key in product(steps, scored))]:
-            sides = {
-                pair[0].seed: [figure(tree, Checkpoint(run, 0 if run.method == BASE else step), key) for run in pair]
-                for pair in own
-            }
-            if values := {seed: (a, b) for seed, (a, b) in sides.items() if a is not None and b is not None}:
+            values: dict[int, tuple[float, float]] = {}
+            for seed, several in whole.items():
+                each = [(_figure(tree, a, key, step), _figure(tree, b, key, step, start=a == b)) for a, b in several]
+                if not any(None in pair for pair in each):
+                    values[seed] = fmean(a for a, _ in each), fmean(b for _, b in each)  # type: ignore[misc]
+            if values:
                 measure = key if key in CURVE else f"{SCORES.get(key, key)} after {step}"
                 row = sizes.contrast(values, tree.clean_models(model), 1.0)
                 out.append(row | {"model": model, "measure": measure, "pairs": len(values)})
     return out
+
+
+def _figure(tree: Tree, run: Run, key: str, step: int, *, start: bool = False) -> float | None:
+    if start:
+        return read_curve(tree.layout.run(run) / "curve.csv").series(["reward"], "first")[0]
+    return figure(tree, Checkpoint(run, 0 if run.method == BASE else step), key)
 
 
 def verdict(line: Mapping[str, Any], p: float | None = None) -> str:

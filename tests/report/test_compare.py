@@ -102,11 +102,17 @@ def test_a_retrained_method_is_held_against_its_seeds(scored_twice: Tree, others
 KEPT = ROOT / "results" / "reference"
 
 
+def curves(tree: str, method: str) -> dict[int, pd.DataFrame]:
+    """By seed, in their order."""
+    runs = open_tree(KEPT / tree).layout.run(Run("tiny_qwen2", method, 1)).parent
+    found = {int(run.name.removeprefix("seed")): pd.read_csv(run / "curve.csv") for run in runs.glob("seed*")}
+    return dict(sorted(found.items()))
+
+
 def areas(tree: str, method: str) -> pd.Series:
     """By seed, from the kept curves: what the area is by its definition."""
-    runs = open_tree(KEPT / tree).layout.run(Run("tiny_qwen2", method, 1)).parent
-    curves = {int(run.name.removeprefix("seed")): pd.read_csv(run / "curve.csv") for run in runs.glob("seed*")}
-    return pd.Series({seed: curves[seed].drop_duplicates("rollout")["reward"].mean() for seed in sorted(curves)})
+    found = curves(tree, method)
+    return pd.Series({seed: found[seed].drop_duplicates("rollout")["reward"].mean() for seed in found})
 
 
 def test_two_methods_have_the_paired_t_test_over_clean_models_and_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +132,20 @@ def test_two_methods_have_the_paired_t_test_over_clean_models_and_a_verdict(monk
     assert compare.verdict(line | {"measure": "movement"}) == "", "more movement is not better"
     printed = compare.text("gspo", "grpo", [line])
     assert printed.splitlines()[3].split()[-2:] == [str(line["needed"]), compare.verdict(line)]
+
+
+def test_several_pairs_are_averaged_by_seed_and_a_run_is_compared_with_its_start() -> None:
+    tree = open_tree(KEPT / "matched")
+    flat, far = (areas("matched", "tepo" + at) - areas("matched", "grpo" + at) for at in ("", "@far"))
+    (line, *_) = compare.lines(tree, compare.pairs(tree, "tepo,tepo@far", "grpo,grpo@far"))
+    test = stats.ttest_1samp((flat + far) / 2, 0)
+    assert (line["measure"], line["pairs"], line["units"]) == ("area", 8, 8)
+    assert [line["difference"], line["p"]] == pytest.approx([(flat + far).mean() / 2, test.pvalue], rel=1e-9)
+    with pytest.raises(ConfigError, match="tepo and grpo,grpo@far: must be as many methods on each side"):
+        compare.pairs(tree, "tepo", "grpo,grpo@far")
+    (line,) = compare.lines(tree, compare.pairs(tree, "tepo@far", "start"))
+    first = [curve.reward.iloc[0] for curve in curves("matched", "tepo@far").values()]
+    assert (line["measure"], line["mean_b"]) == ("final", pytest.approx(sum(first) / 8))
 
 
 def test_a_trees_own_methods_have_verdicts_against_its_baseline(scored_twice: Tree, tmp_path: Path) -> None:
