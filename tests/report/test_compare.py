@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from core.errors import ConfigError
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
