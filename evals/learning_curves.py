@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from core.errors import CorruptInputError, unknown
 from core.files import read_csv
 from core.layout import REFERENCE, Checkpoint, Run
 from evals.tree import Tree
+from methods.training.movement import MISS
 
 # One run's curve.csv: a row per update, aggregated into one figure per rollout.
 
@@ -187,6 +189,18 @@ def measure_run(tree: Tree, run: Run) -> RunMeasures:
     values = {key: None if isinstance(value, str) else value for key, value in figures.items()}
     why = {key: value for key, value in figures.items() if isinstance(value, str)}
     return RunMeasures(run, title, len(reward), len(curve.rollouts), record.get("collapsed_at"), values, why)
+
+
+def missed_targets(tree: Tree, run: Run) -> tuple[int, int]:
+    """Return how many rollouts missed the KL of `training.kl_target` by more than `MISS`, and how many have one."""
+    target: Any = (tree.record(run) or {"spec": {"training": {}}})["spec"]["training"].get("kl_target")
+    if target is None:
+        return 0, 0
+    curve = read_curve(tree.layout.run(run) / "curve.csv")
+    reached, recorded = curve.series(["kl_step"]), "kl_target" in curve.rollouts[0][0]  # not in the oldest trees
+    targets = curve.series(["kl_target"]) if recorded else [float(target)] * len(reached)
+    pairs = [(kl or 0.0, wanted) for kl, wanted in zip(reached, targets, strict=True) if wanted is not None]
+    return sum(abs(kl - wanted) > MISS * wanted for kl, wanted in pairs), len(pairs)
 
 
 def figure(tree: Tree, checkpoint: Checkpoint, key: str) -> float | None:

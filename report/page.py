@@ -275,7 +275,8 @@ def warnings(tree: Tree, missing: Sequence[str]) -> list[str]:
     """Return one sentence per warning. missing: sentences on gaps in the tables."""
     records = {run: tree.record(run) for run in tree.runs}
     sentences = [f"{run.path.as_posix()}: {_state(record)}." for run, record in records.items() if _state(record)]
-    sentences += [*missing, *_hidden_answers(tree), *_unequal_runs(tree, records)]
+    sentences += [*missing, *view.missed_targets(tree, tree.runs), *_hidden_answers(tree)]
+    sentences += _unequal_runs(tree, records)
     sentences += [f"{line}." for line in (*tree.mixtures(), *tree.code_warnings())]
     if any(((record or {}).get("environment") or {}).get("dirty") for record in records.values()):
         sentences.append("Trained from a working tree with uncommitted changes: the commit alone is not the code.")

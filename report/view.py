@@ -4,13 +4,15 @@ the terminal (`report.show`) and the page (`report.page`).
 Titles, headings and notes follow from the declaration and matrix.json. No number is computed here.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from core.layout import BASE, Checkpoint, split
+from core.layout import BASE, Checkpoint, Run, split
 from core.provenance import ROOT
+from evals import learning_curves
 from evals.learning_curves import read_curve
 from evals.tree import Tree, plain
+from methods.training.movement import MISS
 from report import rows
 from report.markdown import HERE, arrow, environment, escape_latex, escape_markdown, percent
 from report.rows import AVERAGES, MEASURES, Row, Table
@@ -214,6 +216,18 @@ def _again(cells: Sequence[Cell]) -> str:
     return f"{rows.AGAIN} arm ({cells[0]['label']}, {n} seed{'s' * (n != 1)}): {counts}."
 
 
+def missed_targets(tree: Tree, runs: Iterable[Run]) -> Iterator[str]:
+    """Yield a sentence for each model and method of which rollouts missed their KL (`training.kl_target`)."""
+    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for run in runs:
+        found.setdefault((run.model, run.method), []).append(tree.once(learning_curves.missed_targets, run))
+    for (model, method), counts in found.items():
+        missed, every = map(sum, zip(*counts, strict=True))
+        if missed:
+            title = tree.methods[method]["title"]
+            yield f"{title} ({model}): {missed} of {every} rollouts missed training.kl_target by more than {MISS:.0%}."
+
+
 def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield sentences on what is omitted, run differently, collapsed or missing; some may repeat. shown: the rows."""
     for block in declared.blocks:
@@ -243,6 +257,8 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
         if run_as != declared_as and len(plain_names) == 1 and row["declared"].numbers is None:
             yield f"{row['name']} is run as {run_as} at this scale."
     yield from _equal(shown, tree)
+    own = [rows.planned(row["declared"], row["model"], tree) for row in shown if row["declared"].method is not None]
+    yield from missed_targets(tree, dict.fromkeys(checkpoint.run for of_row in own for checkpoint in of_row))
     titles = {model["key"]: model["title"] for model in tree.models}
     for row in shown:
         for collapse in row["collapsed"]:  # seed2:6/16

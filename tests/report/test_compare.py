@@ -16,12 +16,13 @@ from scipy import stats
 from core.errors import ConfigError
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
+from evals import learning_curves
 from evals.scores import MACRO, POOLED
 from evals.stats import MARGIN
 from evals.stats.compare import paired
 from evals.tree import Tree, open_tree
 from paper.claims import read_claims
-from report import compare
+from report import compare, page, view
 from tests.report import synthetic
 from tests.report.conftest import Command
 from tests.report.finished import edit, rewrite
@@ -147,6 +148,24 @@ def test_several_pairs_are_averaged_by_seed_and_a_run_is_compared_with_its_start
     (line,) = compare.lines(tree, compare.pairs(tree, "tepo@far", "start"))
     first = [curve.reward.iloc[0] for curve in curves("matched", "tepo@far").values()]
     assert (line["measure"], line["mean_b"]) == ("final", pytest.approx(sum(first) / 8))
+
+
+def test_rollouts_that_miss_their_target_are_counted_below_tables_and_on_the_page() -> None:
+    """By the tree's constant targets here; curves of today have a column of them (tests/adapters/test_trl_run.py)."""
+    tree, missed = open_tree(KEPT / "matched"), {}
+    for method, target in (("entropy_adv", 0.006), ("entropy_adv@far", 0.02), ("gspo", 0.006)):
+        reached = pd.concat(curve.kl_step.dropna() for curve in curves("matched", method).values())
+        missed[method] = int(((reached / target - 1).abs() > 0.05).sum())
+        for seed, curve in curves("matched", method).items():
+            own = (curve.kl_step / target - 1).abs() > 0.05
+            assert learning_curves.missed_targets(tree, Run("tiny_qwen2", method, seed)) == (own.sum(), 12)
+    sentences = list(view.missed_targets(tree, [run for run in tree.runs if run.method in missed]))
+    assert sorted(missed.values()) == [0, 1, 9]
+    assert [sentence.partition(": ")[2] for sentence in sentences] == [
+        f"{missed[name]} of 96 rollouts missed training.kl_target by more than 5%."
+        for name in ("entropy_adv", "entropy_adv@far")
+    ]
+    assert set(sentences) < set(page.warnings(tree, []))
 
 
 def test_a_trees_own_methods_have_verdicts_against_its_baseline(scored_twice: Tree, tmp_path: Path) -> None:
