@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import unescape
 from pathlib import Path
-from statistics import correlation
+from statistics import correlation, fmean
 from typing import Any
 
 from core import errors
@@ -129,6 +129,40 @@ def claims(tree: Tree) -> list[str]:
         for row in found
     ]  # fmt: skip
     return markdown.columns([("claim", "numbers", "verdict", "estimate", "beside it"), *lines])
+
+
+def at_equal_movement(tree: Tree) -> Iterator[str]:
+    """Yield how far methods moved the policy and what they learnt, at the tree's settings and where each rollout had a
+    KL to meet; nothing without such runs, or where `report.convergence` has not run."""
+    path, variants = tree.layout.figures / "convergence.csv", tree.matrix.get("variants") or {}
+    matched = [name for name, variant in variants.items() if "training.kl_target" in variant["changes"]]
+    if not (matched and path.exists()):
+        return
+    rows = read_csv(path, "the measures of the runs", ("model", "method", "area", "movement"))
+    runs: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+    for row in rows:
+        if row["area"] and row["movement"]:
+            runs.setdefault((row["model"], row["method"]), []).append(row)
+
+    def side(model: str, method: str, measure: str) -> float:
+        return fmean(float(row[measure]) for row in runs[model, method])
+
+    for model, name in ((str(model["key"]), name) for model in tree.models for name in matched):
+        pairs = {key: f"{key}@{name}" for of, key in runs if of == model and (model, f"{key}@{name}") in runs}
+        if len(pairs) < 2:
+            continue
+        titles = [str(tree.methods[key]["title"]) for key in pairs]
+        own, equal = (
+            ", ".join(
+                f"{title} {100 * side(model, key, 'area'):.1f} % at {side(model, key, 'movement'):.4f} nats"
+                for title, key in zip(titles, keys, strict=True)
+            )
+            for keys in (pairs, pairs.values())
+        )
+        yield f"Right answers in training, and how far a rollout moves the policy: {own}."
+        yield f"The same with {variants[name]['title']} for each: {equal}."
+        if len(runs[model, next(iter(pairs))]) == 1:
+            yield "One seed: an illustration. The experiment is in docs/findings.md."
 
 
 def plain(page: str) -> str:
