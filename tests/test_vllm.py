@@ -68,10 +68,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _engine_cache(shared: Path) -> Iterator[None]:
-    """vLLM inspects a model's class in a process of its own, 10 s each time, unless its caches are kept."""
+def _nothing_compiled_twice(shared: Path) -> Iterator[None]:
+    """For every process. vLLM inspects a model's class in a process of its own, 10 s each time, unless its caches are
+    kept; and of an eager engine it still compiles the ranks of log-probs, with a C++ compiler."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(shared / "engine-cache"))
+        patch.setenv("TORCH_COMPILE_DISABLE", "1")
         yield
 
 
