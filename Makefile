@@ -93,7 +93,8 @@ test-all: $(VENV)/.test demo test-vllm
 	$(PYTEST) $(PARALLEL) -m "(slow or demo) and not chain and not vllm" tests
 
 test-vllm: $(VLLM_VENV)/.done
-	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -q -m vllm tests
+	@# The installation has no bytecode, and with this variable set every process would compile what it imports.
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -q -n 2 --dist worksteal tests/test_vllm.py
 
 # In the environment that is active, because that of a GPU may not be made here: docs/scale.md. It needs pytest alone.
 gpu:
