@@ -91,8 +91,9 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
     single += [first | {"models": [model]} for model in dict.fromkeys(wanted or []) if model not in listed]
     kept = [block for block in single if wanted is None or block["models"][0] in wanted]
     if methods is not None:
-        # A control changes the reward or the stream of samples: it tests the whole experiment, not a method.
-        controls = {name for name, body in variants.items() if {"reward", "stream"} & body.keys()}
+        # A control changes the reward, the stream of samples or the movement: it tests the experiment, not a method.
+        keys = {name: body.keys() | body.get("training", {}).keys() for name, body in variants.items()}
+        controls = {name for name, own in keys.items() if {"reward", "stream", "kl_target"} & own}
         kept = [block for block in kept if block.get("variant") not in controls]
         rows: dict[str, list[str]] = {}
         for block in kept:
