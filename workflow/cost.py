@@ -258,9 +258,8 @@ def _refusal(asked: Plan, planned: Planned) -> str | None:
     """Return why a run's specification, trainer, machine or GPU memory rules it out."""
     here = shutil.which("nvidia-smi") is not None and shutil.which("sinfo") is None  # else the CPUs are those of a job
     try:
-        run = spec.check(asked.specification(planned, "base", "prompts"), "config")
-        method = catalog.parse(run.method)
-        adapter(run.trainer).check(run.training, method)
+        run = _specification(asked, planned)
+        adapter(run.trainer).check(run.training, catalog.parse(run.method))
         if run.training.sampler == "vllm" and shutil.which("sinfo") is None:  # else the job's environment has it
             check_vllm()
         if run.training.device != "cuda" or asked.config["cluster"] is None:
@@ -271,45 +270,47 @@ def _refusal(asked: Plan, planned: Planned) -> str | None:
             verl.check_cpus(run.training, cpus, "this machine" if here else "its job")
     except BenchError as error:
         return str(error)
-    model, gpu = registry.model(planned.run.model), asked.config["cluster"]["gpu"]
-    if gpu not in CARDS:
-        return str(unknown("config", "cluster.gpu", gpu, CARDS))
-    if model.shape is None:
+    gpu = asked.config["cluster"]["gpu"]
+    return _excess(run, gpu) if gpu in CARDS else str(unknown("config", "cluster.gpu", gpu, CARDS))
+
+
+def _specification(asked: Plan, planned: Planned) -> spec.Spec:
+    return spec.check(asked.specification(planned, "base", "prompts"), "config")
+
+
+def _phases(run: spec.Spec, gpu: str) -> dict[str, float]:
+    """Return the GiB of a run on a GPU by phase; empty for a model of unknown sizes."""
+    shape = registry.model(run.model).shape
+    return MEMORY[run.trainer](shape, run.training, catalog.parse(run.method), CARDS[gpu]) if shape else {}
+
+
+def _excess(run: spec.Spec, gpu: str) -> str | None:
+    """Return what exceeds a GPU's memory and the key that changes it; None: it fits, or sizes are unknown."""
+    training, model, phases = run.training, registry.model(run.model), _phases(run, gpu)
+    if (shape := model.shape) is None:
         return None
-    if run.trainer == "trl":
-        phases = trl_memory(model.shape, run.training, method, CARDS[gpu])
-        return _fullest(phases, gpu, "raise training.micro_batches, or lower training.prompts_per_rollout")
-    return too_much(model.shape, run.training, method, gpu, f"cluster.sizes.{model.size}")
-
-
-def _fullest(phases: dict[str, float], gpu: str, change: str) -> str | None:
-    """Return which phase exceeds a GPU's memory and what changes it; None: all fit."""
-    phase = max(phases, key=phases.__getitem__)
-    if phases[phase] <= CARDS[gpu]:
-        return None
-    return f"{phases[phase]:.1f} GiB in the phase `{phase}`, and {gpu} has {CARDS[gpu]:g}; {change}"
-
-
-def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: str) -> str | None:
-    """Return what exceeds a GPU's memory with verl and the key that changes it; None: it fits. sizes: key of the
-    model's size."""
     gib, longest = CARDS[gpu], training.max_prompt_tokens + training.max_completion_tokens
-    engine = training.rollout_memory * gib
-    cache = 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * longest  # keys and values
-    least = ((2 * shape.parameters + cache) / training.tensor_parallel + ENGINE_WORK) / GIB
-    if least > engine:
-        return (
-            f"the inference engine needs {least:.1f} GiB and gets {engine:.1f} of {gpu}'s {gib:g}; raise "
-            f"cluster.rollout_memory ({training.rollout_memory:g}) or {sizes}.tensor_parallel"
-        )
-    phases = verl_memory(shape, training, method, gib)
     phase = max(phases, key=phases.__getitem__)
-    change = f"raise {sizes}.nodes or cluster.gpus_per_node"
-    if phase == "sampling":
-        change = f"lower cluster.rollout_memory ({training.rollout_memory:g}), or {change}"
-    elif phase == "update" and training.max_tokens_per_gpu > longest:
-        change = f"lower cluster.max_tokens_per_gpu ({training.max_tokens_per_gpu}; at least {longest}), or {change}"
-    return _fullest(phases, gpu, f"{change}; a micro-batch has up to {largest_batch(training, method):,} tokens")
+    change = "raise training.micro_batches, or lower training.prompts_per_rollout"
+    if run.trainer == "verl":
+        sizes, share = f"cluster.sizes.{model.size}", training.rollout_memory
+        cache = 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * longest  # keys and values
+        least = ((2 * shape.parameters + cache) / training.tensor_parallel + ENGINE_WORK) / GIB
+        if least > share * gib:
+            return (
+                f"the inference engine needs {least:.1f} GiB and gets {share * gib:.1f} of {gpu}'s {gib:g}; raise "
+                f"cluster.rollout_memory ({share:g}) or {sizes}.tensor_parallel"
+            )
+        change = f"raise {sizes}.nodes or cluster.gpus_per_node"
+        if phase == "sampling":
+            change = f"lower cluster.rollout_memory ({share:g}), or {change}"
+        elif phase == "update" and (most := training.max_tokens_per_gpu) > longest:
+            change = f"lower cluster.max_tokens_per_gpu ({most}; at least {longest}), or {change}"
+        tokens = largest_batch(training, catalog.parse(run.method))
+        change += f"; a micro-batch has up to {tokens:,} tokens"
+    if phases[phase] <= gib:
+        return None
+    return f"{phases[phase]:.1f} GiB in the phase `{phase}`, and {gpu} has {gib:g}; {change}"
 
 
 def _too_small(asked: Plan, gpus: int) -> Iterator[str]:
@@ -378,15 +379,11 @@ def lines(asked: Plan, gpus: int) -> list[str]:
 
 def _memory(asked: Plan, model: str) -> Iterator[str]:
     """Yield the estimate of the fullest run of a model on GPUs, and of how much each phase of it takes."""
-    shape, cluster, found = registry.model(model).shape, asked.config["cluster"], list[dict[str, float]]()
-    if shape is None or cluster is None or (gpu := cluster["gpu"]) not in CARDS:
+    if (cluster := asked.config["cluster"]) is None or (gpu := cluster["gpu"]) not in CARDS:
         return
-    for planned in asked.planned:
-        run = spec.check(asked.specification(planned, "base", "prompts"), "config")
-        if planned.run.model == model and run.training.device == "cuda":
-            found.append(MEMORY[run.trainer](shape, run.training, catalog.parse(run.method), CARDS[gpu]))
-    if found:
-        largest = max(found, key=lambda phases: max(phases.values()))
+    runs = (_specification(asked, planned) for planned in asked.planned if planned.run.model == model)
+    found = [_phases(run, gpu) for run in runs if run.training.device == "cuda"]
+    if largest := max(found, key=lambda phases: max(phases.values(), default=0), default={}):
         sizes = ", ".join(f"{size:.1f} ({phase})" for phase, size in largest.items())
         yield f"    GiB of a GPU's {CARDS[gpu]:g}, estimated, never measured: {sizes}"
 
