@@ -27,23 +27,19 @@ if SWEEP and SWEEP["test_seeds"] and not sweep.chosen(SWEEP, RESULTS):
 # runs: a cell without a score may be "not run".
 PLANNED = {"matrix": RESULTS.matrix, "scores": RESULTS.scores}
 FROM_TREE = {"root": RESULTS.root, "code": lambda wc: made_by("report")}
-SWEPT = [
-    *multiext(f"{RESULTS.root}/sweep/sweep", ".csv", ".md"),
-    *multiext(f"{RESULTS.root}/sweep/frontier", ".csv", ".md", ".svg", ".png", ".pdf"),
-    f"{RESULTS.root}/sweep/matched.csv",
-]
 
 
 localrules:
+    claims,
+    convergence,
+    figure,
+    manifest,
     matrix,
     report,
     sweep_choice,
+    sweep_table,
+    table,
     verify,
-
-
-wildcard_constraints:
-    number=r"[A-Za-z0-9_-]+",
-    figure=any_of(figure_spec.specification().figures),
 
 
 rule matrix:
@@ -59,75 +55,63 @@ rule matrix:
         "quiet {log} cp {params.content} {output}"
 
 
-# By rule: log, inputs, outputs and command.
-COMPUTED = {
-    "table": (
-        "table{number}",
+rule table:
+    input:
+        **PLANNED,
         # The table of all runs also has columns of the learning curves.
-        PLANNED | {"runs": lambda wc: RUNS if wc.number == "runs" else []},
+        runs=lambda wc: RUNS if wc.number == "runs" else [],
+    output:
         multiext(f"{RESULTS.tables}/table{{number}}", ".tidy.csv", ".md", ".tex"),
-        "quiet {log} python -m report.tables --results {params.root} --table {wildcards.number}",
-    ),
-    "figure": (
-        "{figure}",
-        # Only the runs of its panels, so that a figure exists before all training ends. run.json: a complete curve.
-        # Results of earlier questions exist, and no rule makes them.
-        {
-            "runs": lambda wc: [
-                f"{RESULTS.run(run)}/run.json" for run in figure_spec.runs(TREE) if run.path.as_posix() in PLAN.runs
-            ],
-            "matrix": RESULTS.matrix,
-        },
-        multiext(f"{RESULTS.figures}/{{figure}}", ".svg", ".png", ".pdf", ".json", ".csv"),
-        "quiet {log} python -m report.figures --results {params.root} --figure {wildcards.figure}",
-    ),
-    "sweep_table": (
-        "sweep",
-        PLANNED | {"runs": RUNS},
-        SWEPT,
-        "python -m report.sweep --results {params.root} 2>&1 | tee {log}",
-    ),
-    "convergence": (
-        "convergence",
-        {"matrix": RESULTS.matrix, "runs": RUNS},
-        multiext(f"{RESULTS.figures}/convergence", ".csv", "_bands.csv"),
-        "quiet {log} python -m report.convergence --results {params.root}",
-    ),
-    "claims": (
-        "claims",
-        PLANNED | {"runs": RUNS, "matched": SWEPT if SWEEP else []},
-        [f"{RESULTS.root}/claims.csv"],
-        "quiet {log} python -m paper.claims --results {params.root}",
-    ),
-    # Last: it lists the files of all other rules.
-    "manifest": (
-        "manifest",
-        {"page": [RESULTS.report, f"{RESULTS.root}/report.data"], "choice": CHOICE},
-        [f"{RESULTS.root}/manifest.json"],
-        "quiet {log} python -m report.manifest --results {params.root}",
-    ),
-}
-for computed, (log_name, inputs, outputs, command) in COMPUTED.items():
+    log:
+        f"{LOGS}/table{{number}}.log",
+    wildcard_constraints:
+        number=r"[A-Za-z0-9_-]+",
+    params:
+        **FROM_TREE,
+    shell:
+        "quiet {log} python -m report.tables --results {params.root} --table {wildcards.number}"
 
-    rule:
-        name:
-            computed
-        input:
-            **inputs,
-        output:
-            outputs,
-        log:
-            f"{LOGS}/{log_name}.log",
-        localrule: True
-        params:
-            **FROM_TREE,
-        shell:
-            command
+
+rule figure:
+    input:
+        # Only the runs of its panels, so that a figure exists before all training ends. run.json: a complete curve.
+        lambda wc: [
+            f"{RESULTS.run(run)}/run.json"
+            for run in figure_spec.runs(TREE)
+            if run.path.as_posix() in PLAN.runs  # results of earlier questions exist, and no rule makes them
+        ],
+        matrix=RESULTS.matrix,
+    output:
+        multiext(f"{RESULTS.figures}/{{figure}}", ".svg", ".png", ".pdf", ".json", ".csv"),
+    log:
+        f"{LOGS}/{{figure}}.log",
+    wildcard_constraints:
+        figure=any_of(figure_spec.specification().figures),
+    params:
+        **FROM_TREE,
+    shell:
+        "quiet {log} python -m report.figures --results {params.root} --figure {wildcards.figure}"
+
+
+rule sweep_table:
+    input:
+        **PLANNED,
+        runs=RUNS,
+    output:
+        multiext(f"{RESULTS.root}/sweep/sweep", ".csv", ".md"),
+        multiext(f"{RESULTS.root}/sweep/frontier", ".csv", ".md", ".svg", ".png", ".pdf"),
+        f"{RESULTS.root}/sweep/matched.csv",
+    log:
+        f"{LOGS}/sweep.log",
+    params:
+        **FROM_TREE,
+    shell:
+        "python -m report.sweep --results {params.root} 2>&1 | tee {log}"
 
 
 rule sweep_choice:
     input:
-        table=SWEPT,
+        table=rules.sweep_table.output,
         last=RESULTS.report,  # a choice changes the plan: only the manifest, which lists it, comes later
     output:
         f"{RESULTS.root}/{sweep.CHOICE}",
@@ -140,6 +124,35 @@ rule sweep_choice:
         "python -m report.sweep --results {params.root} --choose 2>&1 | tee {log}"
 
 
+rule convergence:
+    input:
+        matrix=RESULTS.matrix,
+        runs=RUNS,
+    output:
+        multiext(f"{RESULTS.figures}/convergence", ".csv", "_bands.csv"),
+    log:
+        f"{LOGS}/convergence.log",
+    params:
+        **FROM_TREE,
+    shell:
+        "quiet {log} python -m report.convergence --results {params.root}"
+
+
+rule claims:
+    input:
+        **PLANNED,
+        runs=RUNS,
+        matched=rules.sweep_table.output if SWEEP else [],
+    output:
+        f"{RESULTS.root}/claims.csv",
+    log:
+        f"{LOGS}/claims.log",
+    params:
+        **FROM_TREE,
+    shell:
+        "quiet {log} python -m paper.claims --results {params.root}"
+
+
 # The page shows the output of these rules and computes nothing.
 rule report:
     input:
@@ -147,7 +160,7 @@ rule report:
         tables=expand(rules.table.output, number=TABLES),
         figures=expand(rules.figure.output, figure=FIGURES),
         convergence=rules.convergence.output,
-        sweep=SWEPT if SWEEP else [],
+        sweep=rules.sweep_table.output if SWEEP else [],
         claims=rules.claims.output,
     output:
         page=RESULTS.report,
@@ -159,6 +172,21 @@ rule report:
         data=DATA,
     shell:
         "python -m report.page --results {params.root} --data {params.data:q} 2>&1 | tee {log}"
+
+
+# Last: it lists the files of all other rules.
+rule manifest:
+    input:
+        rules.report.output,
+        CHOICE,
+    output:
+        f"{RESULTS.root}/manifest.json",
+    log:
+        f"{LOGS}/manifest.log",
+    params:
+        **FROM_TREE,
+    shell:
+        "quiet {log} python -m report.manifest --results {params.root}"
 
 
 # Without input: nothing is rebuilt before it is checked.
