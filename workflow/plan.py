@@ -121,7 +121,7 @@ class Plan(Matrix):
                 record = read_json(folder / "base.json") if (folder / "base.json").is_file() else {}
                 start = record.get("recipe", {}).get("start", {})
                 clean = record.get("clean", f"{run.model}-clean-{'0' * 12}")  # removed: it is not needed again
-                found[folder.name] = Build(run.model, run.seed, clean, start.get("number", 0))
+                found[folder.name] = Build(run.seed, clean, start.get("number", 0))
         return found
 
     @property
