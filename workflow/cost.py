@@ -88,36 +88,27 @@ def verl_memory(shape: Shape, training: Training, method: Method, card: float) -
 
     States take 12 bytes a parameter (weights and two moments in float32), 16 with gradients and 24 in the optimiser's
     step (two temporaries), split across the GPUs (FSDP2); none with `offload`. An update adds, in the precision of the
-    pass, two gathered layers, the head, and the larger of a chunk of the output head and one layer (`pass_memory`).
+    pass, two gathered layers, the head, and every layer's input (gradient checkpointing); then the largest of a chunk
+    of logits (two tensors in float32) with the head's gradient, whose sum over chunks is in float32; one recomputed
+    layer, its gradients and, with sdpa over packed sequences, a mask of tokens x tokens, as bool and in the precision
+    of the pass. Without inputs, twice the head's gradient and its sum may be more.
     """
     width = 2 if training.precision == "bfloat16" else 4  # bytes of a number in a pass
     share = 0 if training.offload else shape.parameters / training.gpus
     gathered = 2 * width * shape.layer_parameters + width * shape.vocab_size * shape.hidden_size
     tokens = largest_batch(training, method)
-    update = 16 * share + gathered + max(pass_memory(shape, tokens, width, training.attention == "sdpa").values())
+    inputs, head = width * tokens * shape.hidden_size, shape.vocab_size * shape.hidden_size
+    chunk = 8 * min(verl.CHUNK, tokens) * shape.vocab_size + 6 * inputs + (4 + width) * head
+    layer = width * tokens * _numbers(shape) + (2 * width + 4) * shape.layer_parameters + width * head
+    layer += (1 + width) * tokens**2 if training.attention == "sdpa" else 0
+    passing = max(shape.num_hidden_layers * inputs + max(chunk, layer), 2 * (4 + width) * head)
+    update = 16 * share + gathered + passing
     phases = {
         "sampling": 12 * share + training.rollout_memory * card * GIB - ASLEEP,
         "update": FRAGMENTATION * update,
         "optimiser step": FRAGMENTATION * 24 * share,
     }
     return {name: (CONTEXT + ASLEEP + size) / GIB for name, size in phases.items()}
-
-
-def pass_memory(shape: Shape, tokens: int, width: int, sdpa: bool) -> dict[str, float]:
-    """Return bytes of a forward and backward pass with gradient checkpointing, at its two peaks.
-
-    Every layer's input is kept in both. head: a chunk of logits (two tensors in float32) and the head's gradient, whose
-    sum over chunks is in float32. layer: one recomputed layer, its gradients and, with sdpa over packed sequences,
-    a mask of tokens x tokens, as bool and in the precision of the pass. width: bytes of a number.
-    """
-    inputs, head = width * tokens * shape.hidden_size, shape.vocab_size * shape.hidden_size
-    layer = width * tokens * _numbers(shape) + (2 * width + 4) * shape.layer_parameters + width * head
-    chunk = 8 * min(verl.CHUNK, tokens) * shape.vocab_size
-    return {
-        "head": (shape.num_hidden_layers + 6) * inputs + chunk + (4 + width) * head,
-        "layer": shape.num_hidden_layers * inputs + layer + ((1 + width) * tokens**2 if sdpa else 0),
-        "gradients": 2 * (4 + width) * head,
-    }
 
 
 def _numbers(shape: Shape) -> int:

@@ -215,10 +215,6 @@ class Plan(Matrix):
         """The planned runs by `<model>/<method>/seed<k>`."""
         return {planned.run.path.as_posix(): planned for planned in self.planned}
 
-    @property
-    def logs(self) -> str:
-        return f"logs/{self.config['scale']}"
-
     @cached_property
     def files(self) -> Mapping[str, tuple[str, str]]:
         """Path and text, by name, of files that pass the plan to commands: it may be too long for a command line.
@@ -227,7 +223,7 @@ class Plan(Matrix):
         """
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
         texts = {"matrix.json": json_text(self.matrix), "checkpoints.txt": "\n".join(listed)}
-        folder = f"{self.logs}/asked"
+        folder = f"logs/{self.config['scale']}/asked"
         return {name: (f"{folder}/{sha256_bytes(text.encode())[:12]}/{name}", text) for name, text in texts.items()}
 
     def check_folder(self) -> None:
@@ -369,11 +365,9 @@ def plan(
     job: called in a job of a running plan. here: jobs run on this machine. Raises `BenchError` for the first problem.
     """
     config, where = configuration.resolved(files, options)
-    named = [*(config["models"] or []), *(model for block in config["matrix"] for model in block["models"])]
-    if folders := [name for name in dict.fromkeys(named) if "/" in name]:
-        own = {name: registry.key_of(name) for name in folders}
-        config["models"] = config["models"] and [own.get(name, name) for name in config["models"]]
-        config["matrix"] = [b | {"models": [own.get(name, name) for name in b["models"]]} for b in config["matrix"]]
+    key_of = cache(registry.key_of)
+    config["models"] = config["models"] and [*map(key_of, config["models"])]
+    config["matrix"] = [block | {"models": [*map(key_of, block["models"])]} for block in config["matrix"]]
     results = Plan(config).results
     # The key of a user's file is its name; commands that draw its responses get the file.
     evaluation = config["evaluation"]

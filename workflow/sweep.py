@@ -134,15 +134,10 @@ def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any
     """Yield blocks of the chosen values (and the scale's own) on the test seeds; none before the choice was made."""
     best = chosen(swept, results)
     for point in swept["points"] if best and swept["test_seeds"] else ():
-        if (point["model"], point["method"]) in best or ("own" in swept["fresh"] and is_own(point)):
+        if (point["model"], point["method"]) in best or ("own" in swept["fresh"] and point["method"] == point["base"]):
             variant = point["method"].partition("@")[2]
             block = {"models": [point["model"]], "methods": [point["text"]], "seeds": list(swept["test_seeds"])}
             yield block | {"steps": point["steps"]} | ({"variant": variant} if variant else {})
-
-
-def is_own(point: Mapping[str, Any]) -> bool:
-    """Return whether a point is the method with the scale's own settings."""
-    return bool(point["method"] == point["base"])
 
 
 def chosen(swept: Mapping[str, Any], results: Results) -> set[tuple[str, str]]:
