@@ -4,13 +4,14 @@ GPU-hours come from finished runs of the tree, or from the seconds that the pape
 unknown values are None, never 0. Jobs of negligible cost (grading, tables) are not timed.
 """
 
+import math
 import os
 import shutil
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
 import psutil
 
 from core.errors import BenchError, ConfigError, unknown
@@ -136,45 +137,39 @@ def memory_here() -> int:
 # Time, disk and downloads.
 
 
-class Job(NamedTuple):
-    """A run to train or a checkpoint to evaluate."""
+def jobs(asked: Plan) -> pd.DataFrame:
+    """Return a row per run to train and per checkpoint to evaluate: `stage`, `model`, whether it is `done`, and its
+    `seconds` with their `source`; they are times GPUs, or cores for models built here, and NaN if unknown.
 
-    done: bool
-    seconds: float | None  # times GPUs; cores for models built here
-    source: str | None = None  # of `seconds`
-
-
-def train_jobs(asked: Plan) -> list[Job]:
-    """Return a job per run; its seconds are proportional to the sequences that it trains on."""
-    measured: dict[tuple[str, str], list[float]] = {}  # model, trainer -> seconds per sequence
-    found = []
+    Training is timed by finished runs of the model and trainer, proportionally to the sequences that a run trains on,
+    or else by the paper; generation by the model's finished checkpoints.
+    """
+    rows = []
     for planned in asked.planned:
-        training, kind = asked.training(planned), (planned.run.model, asked.trainer(planned))
+        training, shape = asked.training(planned), registry.model(planned.run.model).shape
         count = training["prompts_per_rollout"] * training["samples_per_prompt"] * training["rollouts"]
-        if asked.is_whole(asked.record(planned)):
-            seconds = read_json(asked.record(planned), "record of a run")["wall_seconds"]
-            measured.setdefault(kind, []).append(max(1, asked.need(planned).gpus) * seconds / count)
-        shape = registry.model(planned.run.model).shape
-        printed = shape is not None and training.get("max_completion_tokens") == PRINTED_TOKENS
-        found.append((planned, kind, count, PRINTED_SECONDS * shape.parameters if shape and printed else None))
-    jobs = []
-    for planned, kind, count, seconds in found:
-        own = measured.get(kind)
-        source = f"measured here, median of {len(own)} runs" if own else PRINTED if seconds else None
-        seconds = statistics.median(own) if own else seconds
-        jobs.append(Job(asked.is_finished(planned), None if seconds is None else seconds * count, source))
-    return jobs
-
-
-def generate_jobs(asked: Plan) -> list[Job]:
-    """Return a job per evaluated checkpoint, timed by the model's finished checkpoints."""
-    measured: dict[str, list[float]] = {}
+        took = math.nan
+        if asked.is_whole(record := asked.record(planned)):
+            took = max(1, asked.need(planned).gpus) * read_json(record, "record of a run")["wall_seconds"]
+        is_printed = shape is not None and training.get("max_completion_tokens") == PRINTED_TOKENS
+        printed = PRINTED_SECONDS * shape.parameters if shape and is_printed else math.nan
+        kind = ("train", planned.run.model, asked.trainer(planned))
+        rows.append((*kind, asked.is_finished(planned), count, took / count, printed))
     for checkpoint in asked.checkpoints:
-        if asked.is_whole(path := asked.samples(checkpoint)):
-            entries = read_json(path, "record of samples")["benchmarks"].values()
-            measured.setdefault(checkpoint.run.model, []).append(sum(entry.get("seconds") or 0 for entry in entries))
-    median = {model: statistics.median(seconds) for model, seconds in measured.items()}
-    return [Job(asked.samples(c) in asked.valid, median.get(c.run.model)) for c in asked.checkpoints]
+        took = math.nan
+        if asked.is_whole(record := asked.samples(checkpoint)):
+            entries = read_json(record, "record of samples")["benchmarks"].values()
+            took = sum(entry.get("seconds") or 0 for entry in entries)
+        rows.append(("generate", checkpoint.run.model, "", record in asked.valid, 1, took, math.nan))
+    found = pd.DataFrame(rows, columns=["stage", "model", "trainer", "done", "count", "each", "printed"])
+    measured = found.groupby(["stage", "model", "trainer"])["each"]
+    runs = measured.transform("count")
+    found["seconds"] = measured.transform("median").fillna(found["printed"]) * found["count"]
+    found["source"] = [
+        f"measured here, median of {n} runs" if n else PRINTED if known else None
+        for n, known in zip(runs, found["printed"].notna(), strict=True)
+    ]
+    return found
 
 
 class Missing(NamedTuple):
@@ -346,15 +341,14 @@ def show(asked: Plan) -> int:
 
 def lines(asked: Plan, gpus: int) -> list[str]:
     """Return the plan as text. gpus: number of GPUs (cores, for models built here)."""
-    stages = {"train": train_jobs(asked), "generate": generate_jobs(asked)}
+    every = jobs(asked)
     unit, swept = "GPU" if asked.config["cluster"] else "core", asked.config.get("swept")
     text = [f"{asked.config['scale']}: {asked.config['title']}", f"{'jobs':<12} {'all':>8} {'to do':>8}  {unit}-hours"]
-    for kind, jobs in stages.items():
-        left = [job for job in jobs if not job.done]
-        text.append(f"  {kind:<10} {len(jobs):>8} {len(left):>8}  {_hours(jobs)}, {_hours(left)} to do")
-    text += [
-        f"  hours of training: {source}" for source in dict.fromkeys(job.source for job in stages["train"]) if source
-    ]
+    for stage, found in every.groupby("stage", sort=False):
+        left = found[~found["done"]]
+        text.append(f"  {stage:<10} {len(found):>8} {len(left):>8}  {_hours(found)}, {_hours(left)} to do")
+    sources = every.loc[every["stage"] == "train", "source"].dropna().unique()
+    text += [f"  hours of training: {source}" for source in sources]
     for model in asked.models:
         needs = [asked.need(planned) for planned in asked.planned if planned.run.model == model]
         sizes = "/".join(map(str, sorted({max(1, need.gpus) for need in needs})))
@@ -379,10 +373,9 @@ def _memory(asked: Plan, model: str) -> Iterator[str]:
         yield f"    GiB of a GPU's {CARDS[gpu]:g}, estimated, never measured: {sizes}"
 
 
-def _hours(jobs: Sequence[Job]) -> str:
+def _hours(found: pd.DataFrame) -> str:
     """Return hours as text; unknown if one job's are unknown, since a partial sum would look complete."""
-    known = [job.seconds for job in jobs if job.seconds is not None]
-    return f"{sum(known) / 3600:,.1f}" if len(known) == len(jobs) else "unknown"
+    return f"{found['seconds'].sum() / 3600:,.1f}" if found["seconds"].notna().all() else "unknown"
 
 
 def _size(count: float) -> str:
