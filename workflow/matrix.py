@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from core.declared import Where
 from core.errors import ConfigError, check_known
@@ -34,14 +34,6 @@ class Planned:
     row: str  # the configured method name with the block's variant; `run.method` is its canonical key
     steps: tuple[int, ...]
     unevaluated: frozenset[int] = frozenset()  # the subset of `steps` that only blocks with `evaluate: false` keep
-
-
-class Build(NamedTuple):
-    """How the base of one seed is built here."""
-
-    seed: int
-    clean: str  # folder of the clean model that it continues, of this model or another
-    number: int  # of that clean model; used as its seed, so that it is the same in every plan
 
 
 def canonical(config: Mapping[str, Any], text: str, where: str, key: str = "methods") -> str:
@@ -219,17 +211,6 @@ class Matrix:
             "checkpoints": list(planned.steps),
             **({} if run.variant is None else {"variant": run.variant}),
             **{key: value for key, value in self.variant(run).items() if key == "stream"},
-        }
-
-    @cached_property
-    def builds(self) -> Mapping[str, Build]:
-        """How bases are built here, by folder of the base."""
-        ladder: str = self.config["base"]["ladder"]
-        runs = [base.run for base in self.bases if registry.model(base.run.model).made_here is not None]
-        starts = [recipe.recipe(run.model, ladder, run.seed).start for run in runs]
-        return {
-            recipe.base_name(run.model, ladder, run.seed): Build(run.seed, recipe.name_of_clean(start), start.number)
-            for run, start in zip(runs, starts, strict=True)
         }
 
     def base_name(self, model: str, seed: int) -> str:

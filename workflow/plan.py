@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.code import Code
 from core.declared import Where, validated
@@ -28,11 +28,11 @@ from evals.tree import MANIFEST
 from methods.adapters.reward import Reward
 from methods.training.run_folder import code_of
 from methods.training.spec import Training
-from models import registry, training_data
+from models import recipe, registry, training_data
 from models.registry import Shape
 from workflow import config as configuration
 from workflow import matrix, sweep, tree
-from workflow.matrix import Build, Matrix, Planned
+from workflow.matrix import Matrix, Planned
 from workflow.tree import State
 
 GIB = 2**30
@@ -88,6 +88,14 @@ def cpu_memory(shape: Shape, training: Training) -> float:
     return LIBRARIES + (24 * shape.parameters + 4 * tokens * shape.num_hidden_layers * layer) / GIB
 
 
+class Build(NamedTuple):
+    """How the base of one seed is built here."""
+
+    seed: int
+    clean: str  # folder of the clean model that it continues, of this model or another
+    number: int  # of that clean model; used as its seed, so that it is the same in every plan
+
+
 @dataclass(frozen=True)
 class Plan(Matrix):
     """Jobs that a checked configuration requests, and their paths: the files that one call of Snakemake makes."""
@@ -114,7 +122,10 @@ class Plan(Matrix):
     @cached_property
     def builds(self) -> Mapping[str, Build]:
         """How bases are built here, by folder; those of accepted runs too, taken from their records."""
-        found = dict(super().builds)
+        found = {}
+        for run in (base.run for base in self.bases if registry.model(base.run.model).made_here is not None):
+            start = recipe.recipe(run.model, self.config["base"]["ladder"], run.seed).start
+            found[self.base_name(run.model, run.seed)] = Build(run.seed, recipe.name_of_clean(start), start.number)
         for run, spec in self.accepted.items():
             folder = Path(spec["base"])
             if folder.name not in found and registry.model(run.model).made_here is not None:
