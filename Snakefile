@@ -93,10 +93,13 @@ if not DRY or any(method.name == "CONDA" for method in workflow.deployment_setti
         # Braces of the folder's name would be wildcards.
         known.conda_env = f"{workflow.basedir}/environment.yml".replace("{", "{{").replace("}", "}}")
 
+# On a cluster all others run on Snakemake's machine, the only one that needs a network: they fetch, or are cheap.
+SUBMITTED = {"clean", "base", "train", "train_nodes", "generate", "grade"}
+workflow.localrules(*(known.name for known in workflow.rules if known.name not in SUBMITTED))
+
 # What other code made stays although a rule has another command now. What is cheap has its code in `params`.
 if config.get("accept_code"):
-    command_line.keep({"clean", "base", "fetch_model", "training_data", "prompts", "hub_prompts", "benchmark_data"})
-    command_line.keep({"train", "train_nodes", "generate", "grade"})
+    command_line.keep(SUBMITTED | {"fetch_model", "training_data", "prompts", "hub_prompts", "benchmark_data"})
 
 with command_line.one_line():
     command_line.check_targets(["plan", *(rule.name for rule in workflow.rules)])
