@@ -1,7 +1,7 @@
 """Estimate what a configuration costs, and list what is missing or does not fit, for `snakemake plan` and the rules.
 
 GPU-hours come from finished runs of the tree, or from the seconds that the paper prints. There is no other source;
-unknown values are None, never 0. Jobs of negligible cost (grading, tables) are not timed.
+unknown values are None or NaN, never 0. Jobs of negligible cost (grading, tables) are not timed.
 """
 
 import math
