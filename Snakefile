@@ -53,7 +53,7 @@ rule all:
         LOGGED,
 
 
-# Short names for single tables and figures.
+# Short names for tables and figures.
 SHORT = {
     "table1": expand(rules.table.output, number=1),
     "table2": expand(rules.table.output, number=2),
@@ -63,6 +63,9 @@ SHORT = {
     "figure2": f"{RESULTS.figures}/figure2.svg",
     "figure3": f"{RESULTS.figures}/figure3.svg",
     "figure_entropy": f"{RESULTS.figures}/entropy.svg",
+    # With the choice from a sweep: run again, the same command trains the chosen values on fresh seeds.
+    "sweep": [*rules.sweep_table.output, *CHOICE],
+    "figures": [*expand(rules.figure.output, figure=FIGURES), *rules.convergence.output],
 }
 for short_name, files in SHORT.items():
 
@@ -73,19 +76,6 @@ for short_name, files in SHORT.items():
             files,
 
 
-# Results of a sweep and the choice from it: run again, the same command trains the chosen values on fresh seeds.
-rule sweep:
-    input:
-        rules.sweep_table.output,
-        CHOICE,
-
-
-rule figures:
-    input:
-        expand(rules.figure.output, figure=FIGURES),
-        rules.convergence.output,
-
-
 # Here, because all rules are defined. On a cluster every job activates this environment, with conda or by hand. A dry
 # run without conda leaves it out: looking up the environment of every job takes a tenth of the time.
 if not DRY or any(method.name == "CONDA" for method in workflow.deployment_settings.deployment_method):
@@ -93,10 +83,14 @@ if not DRY or any(method.name == "CONDA" for method in workflow.deployment_setti
         # Braces of the folder's name would be wildcards.
         known.conda_env = f"{workflow.basedir}/environment.yml".replace("{", "{{").replace("}", "}}")
 
+# Rules whose jobs a cluster gets. All others fetch or are cheap, and run on Snakemake's machine, the only one that needs
+# a network.
+SUBMITTED = {"clean", "base", "train", "train_nodes", "generate", "grade"}
+workflow.localrules(*(known.name for known in workflow.rules if known.name not in SUBMITTED))
+
 # What other code made stays although a rule has another command now. What is cheap has its code in `params`.
 if config.get("accept_code"):
-    command_line.keep({"clean", "base", "fetch_model", "training_data", "prompts", "hub_prompts", "benchmark_data"})
-    command_line.keep({"train", "train_nodes", "generate", "grade"})
+    command_line.keep(SUBMITTED | {"fetch_model", "training_data", "prompts", "hub_prompts", "benchmark_data"})
 
 with command_line.one_line():
     command_line.check_targets(["plan", *(rule.name for rule in workflow.rules)])

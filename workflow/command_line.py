@@ -18,7 +18,7 @@ import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Never
 
@@ -133,10 +133,8 @@ def check_arguments(args: Namespace) -> None:
 def converted_entry(entry: str) -> str:
     """Return `a=4` as `a= "4" ` and `a.b=4` as `a= {"b": "4"} `: Snakemake reads text, which `workflow.config` types.
 
-    The spaces keep Snakemake from removing the quotes. An entry that it reads as typed stays, and a converted one.
+    The spaces keep Snakemake from removing the quotes. A converted entry stays as it is.
     """
-    from snakemake.cli import parse_config
-
     key, equals, text = entry.partition("=")
     text = text.strip()
     where = f"{COMMAND_LINE} (--config)"
@@ -150,9 +148,6 @@ def converted_entry(entry: str) -> str:
         value = yaml.load(text, Loader=yaml.BaseLoader) if text[0] in "{[\"'" else text
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}: {key}: not valid YAML ({' '.join(str(error).split())})") from error
-    with suppress(AssertionError):  # text that YAML reads as empty, such as #1
-        if "." not in key and parse_config([f"key={text}"]) == {"key": value}:
-            return f"{key}={text}" if value == text else entry
     first, *rest = key.split(".")
     for name in reversed(rest):
         value = {name: value}

@@ -1,16 +1,17 @@
 """Estimate what a configuration costs, and list what is missing or does not fit, for `snakemake plan` and the rules.
 
 GPU-hours come from finished runs of the tree, or from the seconds that the paper prints. There is no other source;
-unknown values are None, never 0. Jobs of negligible cost (grading, tables) are not timed.
+unknown values are None or NaN, never 0. Jobs of negligible cost (grading, tables) are not timed.
 """
 
+import math
 import os
 import shutil
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
 import psutil
 
 from core.errors import BenchError, ConfigError, unknown
@@ -88,36 +89,27 @@ def verl_memory(shape: Shape, training: Training, method: Method, card: float) -
 
     States take 12 bytes a parameter (weights and two moments in float32), 16 with gradients and 24 in the optimiser's
     step (two temporaries), split across the GPUs (FSDP2); none with `offload`. An update adds, in the precision of the
-    pass, two gathered layers, the head, and the larger of a chunk of the output head and one layer (`pass_memory`).
+    pass, two gathered layers, the head, and every layer's input (gradient checkpointing); then the largest of a chunk
+    of logits (two tensors in float32) with the head's gradient, whose sum over chunks is in float32; one recomputed
+    layer, its gradients and, with sdpa over packed sequences, a mask of tokens x tokens, as bool and in the precision
+    of the pass. Without inputs, twice the head's gradient and its sum may be more.
     """
     width = 2 if training.precision == "bfloat16" else 4  # bytes of a number in a pass
     share = 0 if training.offload else shape.parameters / training.gpus
     gathered = 2 * width * shape.layer_parameters + width * shape.vocab_size * shape.hidden_size
     tokens = largest_batch(training, method)
-    update = 16 * share + gathered + max(pass_memory(shape, tokens, width, training.attention == "sdpa").values())
+    inputs, head = width * tokens * shape.hidden_size, shape.vocab_size * shape.hidden_size
+    chunk = 8 * min(verl.CHUNK, tokens) * shape.vocab_size + 6 * inputs + (4 + width) * head
+    layer = width * tokens * _numbers(shape) + (2 * width + 4) * shape.layer_parameters + width * head
+    layer += (1 + width) * tokens**2 if training.attention == "sdpa" else 0
+    passing = max(shape.num_hidden_layers * inputs + max(chunk, layer), 2 * (4 + width) * head)
+    update = 16 * share + gathered + passing
     phases = {
         "sampling": 12 * share + training.rollout_memory * card * GIB - ASLEEP,
         "update": FRAGMENTATION * update,
         "optimiser step": FRAGMENTATION * 24 * share,
     }
     return {name: (CONTEXT + ASLEEP + size) / GIB for name, size in phases.items()}
-
-
-def pass_memory(shape: Shape, tokens: int, width: int, sdpa: bool) -> dict[str, float]:
-    """Return bytes of a forward and backward pass with gradient checkpointing, at its two peaks.
-
-    Every layer's input is kept in both. head: a chunk of logits (two tensors in float32) and the head's gradient, whose
-    sum over chunks is in float32. layer: one recomputed layer, its gradients and, with sdpa over packed sequences,
-    a mask of tokens x tokens, as bool and in the precision of the pass. width: bytes of a number.
-    """
-    inputs, head = width * tokens * shape.hidden_size, shape.vocab_size * shape.hidden_size
-    layer = width * tokens * _numbers(shape) + (2 * width + 4) * shape.layer_parameters + width * head
-    chunk = 8 * min(verl.CHUNK, tokens) * shape.vocab_size
-    return {
-        "head": (shape.num_hidden_layers + 6) * inputs + chunk + (4 + width) * head,
-        "layer": shape.num_hidden_layers * inputs + layer + ((1 + width) * tokens**2 if sdpa else 0),
-        "gradients": 2 * (4 + width) * head,
-    }
 
 
 def _numbers(shape: Shape) -> int:
@@ -145,45 +137,39 @@ def memory_here() -> int:
 # Time, disk and downloads.
 
 
-class Job(NamedTuple):
-    """A run to train or a checkpoint to evaluate."""
+def jobs(asked: Plan) -> pd.DataFrame:
+    """Return a row per run to train and per checkpoint to evaluate: `stage`, `model`, whether it is `done`, and its
+    `seconds` with their `source`; they are times GPUs, or cores for models built here, and NaN if unknown.
 
-    done: bool
-    seconds: float | None  # times GPUs; cores for models built here
-    source: str | None = None  # of `seconds`
-
-
-def train_jobs(asked: Plan) -> list[Job]:
-    """Return a job per run; its seconds are proportional to the sequences that it trains on."""
-    measured: dict[tuple[str, str], list[float]] = {}  # model, trainer -> seconds per sequence
-    found = []
+    Training is timed by finished runs of the model and trainer, proportionally to the sequences that a run trains on,
+    or else by the paper; generation by the model's finished checkpoints.
+    """
+    rows = []
     for planned in asked.planned:
-        training, kind = asked.training(planned), (planned.run.model, asked.trainer(planned))
+        training, shape = asked.training(planned), registry.model(planned.run.model).shape
         count = training["prompts_per_rollout"] * training["samples_per_prompt"] * training["rollouts"]
-        if asked.is_whole(asked.record(planned)):
-            seconds = read_json(asked.record(planned), "record of a run")["wall_seconds"]
-            measured.setdefault(kind, []).append(max(1, asked.need(planned).gpus) * seconds / count)
-        shape = registry.model(planned.run.model).shape
-        printed = shape is not None and training.get("max_completion_tokens") == PRINTED_TOKENS
-        found.append((planned, kind, count, PRINTED_SECONDS * shape.parameters if shape and printed else None))
-    jobs = []
-    for planned, kind, count, seconds in found:
-        own = measured.get(kind)
-        source = f"measured here, median of {len(own)} runs" if own else PRINTED if seconds else None
-        seconds = statistics.median(own) if own else seconds
-        jobs.append(Job(asked.is_finished(planned), None if seconds is None else seconds * count, source))
-    return jobs
-
-
-def generate_jobs(asked: Plan) -> list[Job]:
-    """Return a job per evaluated checkpoint, timed by the model's finished checkpoints."""
-    measured: dict[str, list[float]] = {}
+        took = math.nan
+        if asked.is_whole(record := asked.record(planned)):
+            took = max(1, asked.need(planned).gpus) * read_json(record, "record of a run")["wall_seconds"]
+        is_printed = shape is not None and training.get("max_completion_tokens") == PRINTED_TOKENS
+        printed = PRINTED_SECONDS * shape.parameters if shape and is_printed else math.nan
+        kind = ("train", planned.run.model, asked.trainer(planned))
+        rows.append((*kind, asked.is_finished(planned), count, took / count, printed))
     for checkpoint in asked.checkpoints:
-        if asked.is_whole(path := asked.samples(checkpoint)):
-            entries = read_json(path, "record of samples")["benchmarks"].values()
-            measured.setdefault(checkpoint.run.model, []).append(sum(entry.get("seconds") or 0 for entry in entries))
-    median = {model: statistics.median(seconds) for model, seconds in measured.items()}
-    return [Job(asked.samples(c) in asked.valid, median.get(c.run.model)) for c in asked.checkpoints]
+        took = math.nan
+        if asked.is_whole(record := asked.samples(checkpoint)):
+            entries = read_json(record, "record of samples")["benchmarks"].values()
+            took = sum(entry.get("seconds") or 0 for entry in entries)
+        rows.append(("generate", checkpoint.run.model, "", record in asked.valid, 1, took, math.nan))
+    found = pd.DataFrame(rows, columns=["stage", "model", "trainer", "done", "count", "each", "printed"])
+    measured = found.groupby(["stage", "model", "trainer"])["each"]
+    runs = measured.transform("count")
+    found["seconds"] = measured.transform("median").fillna(found["printed"]) * found["count"]
+    found["source"] = [
+        f"measured here, median of {n} runs" if n else PRINTED if known else None
+        for n, known in zip(runs, found["printed"].notna(), strict=True)
+    ]
+    return found
 
 
 class Missing(NamedTuple):
@@ -258,9 +244,8 @@ def _refusal(asked: Plan, planned: Planned) -> str | None:
     """Return why a run's specification, trainer, machine or GPU memory rules it out."""
     here = shutil.which("nvidia-smi") is not None and shutil.which("sinfo") is None  # else the CPUs are those of a job
     try:
-        run = spec.check(asked.specification(planned, "base", "prompts"), "config")
-        method = catalog.parse(run.method)
-        adapter(run.trainer).check(run.training, method)
+        run = _specification(asked, planned)
+        adapter(run.trainer).check(run.training, catalog.parse(run.method))
         if run.training.sampler == "vllm" and shutil.which("sinfo") is None:  # else the job's environment has it
             check_vllm()
         if run.training.device != "cuda" or asked.config["cluster"] is None:
@@ -271,45 +256,47 @@ def _refusal(asked: Plan, planned: Planned) -> str | None:
             verl.check_cpus(run.training, cpus, "this machine" if here else "its job")
     except BenchError as error:
         return str(error)
-    model, gpu = registry.model(planned.run.model), asked.config["cluster"]["gpu"]
-    if gpu not in CARDS:
-        return str(unknown("config", "cluster.gpu", gpu, CARDS))
-    if model.shape is None:
+    gpu = asked.config["cluster"]["gpu"]
+    return _excess(run, gpu) if gpu in CARDS else str(unknown("config", "cluster.gpu", gpu, CARDS))
+
+
+def _specification(asked: Plan, planned: Planned) -> spec.Spec:
+    return spec.check(asked.specification(planned, "base", "prompts"), "config")
+
+
+def _phases(run: spec.Spec, gpu: str) -> dict[str, float]:
+    """Return the GiB of a run on a GPU by phase; empty for a model of unknown sizes."""
+    shape = registry.model(run.model).shape
+    return MEMORY[run.trainer](shape, run.training, catalog.parse(run.method), CARDS[gpu]) if shape else {}
+
+
+def _excess(run: spec.Spec, gpu: str) -> str | None:
+    """Return what exceeds a GPU's memory and the key that changes it; None: it fits, or sizes are unknown."""
+    training, model, phases = run.training, registry.model(run.model), _phases(run, gpu)
+    if (shape := model.shape) is None:
         return None
-    if run.trainer == "trl":
-        phases = trl_memory(model.shape, run.training, method, CARDS[gpu])
-        return _fullest(phases, gpu, "raise training.micro_batches, or lower training.prompts_per_rollout")
-    return too_much(model.shape, run.training, method, gpu, f"cluster.sizes.{model.size}")
-
-
-def _fullest(phases: dict[str, float], gpu: str, change: str) -> str | None:
-    """Return which phase exceeds a GPU's memory and what changes it; None: all fit."""
-    phase = max(phases, key=phases.__getitem__)
-    if phases[phase] <= CARDS[gpu]:
-        return None
-    return f"{phases[phase]:.1f} GiB in the phase `{phase}`, and {gpu} has {CARDS[gpu]:g}; {change}"
-
-
-def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: str) -> str | None:
-    """Return what exceeds a GPU's memory with verl and the key that changes it; None: it fits. sizes: key of the
-    model's size."""
     gib, longest = CARDS[gpu], training.max_prompt_tokens + training.max_completion_tokens
-    engine = training.rollout_memory * gib
-    cache = 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * longest  # keys and values
-    least = ((2 * shape.parameters + cache) / training.tensor_parallel + ENGINE_WORK) / GIB
-    if least > engine:
-        return (
-            f"the inference engine needs {least:.1f} GiB and gets {engine:.1f} of {gpu}'s {gib:g}; raise "
-            f"cluster.rollout_memory ({training.rollout_memory:g}) or {sizes}.tensor_parallel"
-        )
-    phases = verl_memory(shape, training, method, gib)
     phase = max(phases, key=phases.__getitem__)
-    change = f"raise {sizes}.nodes or cluster.gpus_per_node"
-    if phase == "sampling":
-        change = f"lower cluster.rollout_memory ({training.rollout_memory:g}), or {change}"
-    elif phase == "update" and training.max_tokens_per_gpu > longest:
-        change = f"lower cluster.max_tokens_per_gpu ({training.max_tokens_per_gpu}; at least {longest}), or {change}"
-    return _fullest(phases, gpu, f"{change}; a micro-batch has up to {largest_batch(training, method):,} tokens")
+    change = "raise training.micro_batches, or lower training.prompts_per_rollout"
+    if run.trainer == "verl":
+        sizes, share = f"cluster.sizes.{model.size}", training.rollout_memory
+        cache = 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * longest  # keys and values
+        least = ((2 * shape.parameters + cache) / training.tensor_parallel + ENGINE_WORK) / GIB
+        if least > share * gib:
+            return (
+                f"the inference engine needs {least:.1f} GiB and gets {share * gib:.1f} of {gpu}'s {gib:g}; raise "
+                f"cluster.rollout_memory ({share:g}) or {sizes}.tensor_parallel"
+            )
+        change = f"raise {sizes}.nodes or cluster.gpus_per_node"
+        if phase == "sampling":
+            change = f"lower cluster.rollout_memory ({share:g}), or {change}"
+        elif phase == "update" and (most := training.max_tokens_per_gpu) > longest:
+            change = f"lower cluster.max_tokens_per_gpu ({most}; at least {longest}), or {change}"
+        tokens = largest_batch(training, catalog.parse(run.method))
+        change += f"; a micro-batch has up to {tokens:,} tokens"
+    if phases[phase] <= gib:
+        return None
+    return f"{phases[phase]:.1f} GiB in the phase `{phase}`, and {gpu} has {gib:g}; {change}"
 
 
 def _too_small(asked: Plan, gpus: int) -> Iterator[str]:
@@ -354,15 +341,14 @@ def show(asked: Plan) -> int:
 
 def lines(asked: Plan, gpus: int) -> list[str]:
     """Return the plan as text. gpus: number of GPUs (cores, for models built here)."""
-    stages = {"train": train_jobs(asked), "generate": generate_jobs(asked)}
+    every = jobs(asked)
     unit, swept = "GPU" if asked.config["cluster"] else "core", asked.config.get("swept")
     text = [f"{asked.config['scale']}: {asked.config['title']}", f"{'jobs':<12} {'all':>8} {'to do':>8}  {unit}-hours"]
-    for kind, jobs in stages.items():
-        left = [job for job in jobs if not job.done]
-        text.append(f"  {kind:<10} {len(jobs):>8} {len(left):>8}  {_hours(jobs)}, {_hours(left)} to do")
-    text += [
-        f"  hours of training: {source}" for source in dict.fromkeys(job.source for job in stages["train"]) if source
-    ]
+    for stage, found in every.groupby("stage", sort=False):
+        left = found[~found["done"]]
+        text.append(f"  {stage:<10} {len(found):>8} {len(left):>8}  {_hours(found)}, {_hours(left)} to do")
+    sources = every.loc[every["stage"] == "train", "source"].dropna().unique()
+    text += [f"  hours of training: {source}" for source in sources]
     for model in asked.models:
         needs = [asked.need(planned) for planned in asked.planned if planned.run.model == model]
         sizes = "/".join(map(str, sorted({max(1, need.gpus) for need in needs})))
@@ -378,23 +364,18 @@ def lines(asked: Plan, gpus: int) -> list[str]:
 
 def _memory(asked: Plan, model: str) -> Iterator[str]:
     """Yield the estimate of the fullest run of a model on GPUs, and of how much each phase of it takes."""
-    shape, cluster, found = registry.model(model).shape, asked.config["cluster"], list[dict[str, float]]()
-    if shape is None or cluster is None or (gpu := cluster["gpu"]) not in CARDS:
+    if (cluster := asked.config["cluster"]) is None or (gpu := cluster["gpu"]) not in CARDS:
         return
-    for planned in asked.planned:
-        run = spec.check(asked.specification(planned, "base", "prompts"), "config")
-        if planned.run.model == model and run.training.device == "cuda":
-            found.append(MEMORY[run.trainer](shape, run.training, catalog.parse(run.method), CARDS[gpu]))
-    if found:
-        largest = max(found, key=lambda phases: max(phases.values()))
+    runs = (_specification(asked, planned) for planned in asked.planned if planned.run.model == model)
+    found = [_phases(run, gpu) for run in runs if run.training.device == "cuda"]
+    if largest := max(found, key=lambda phases: max(phases.values(), default=0), default={}):
         sizes = ", ".join(f"{size:.1f} ({phase})" for phase, size in largest.items())
         yield f"    GiB of a GPU's {CARDS[gpu]:g}, estimated, never measured: {sizes}"
 
 
-def _hours(jobs: Sequence[Job]) -> str:
+def _hours(found: pd.DataFrame) -> str:
     """Return hours as text; unknown if one job's are unknown, since a partial sum would look complete."""
-    known = [job.seconds for job in jobs if job.seconds is not None]
-    return f"{sum(known) / 3600:,.1f}" if len(known) == len(jobs) else "unknown"
+    return f"{found['seconds'].sum() / 3600:,.1f}" if found["seconds"].notna().all() else "unknown"
 
 
 def _size(count: float) -> str:

@@ -36,16 +36,6 @@ class Planned:
     unevaluated: frozenset[int] = frozenset()  # the subset of `steps` that only blocks with `evaluate: false` keep
 
 
-@dataclass(frozen=True)
-class Build:
-    """How the base of one seed is built here."""
-
-    model: str
-    seed: int
-    clean: str  # folder of the clean model that it continues, of this model or another
-    number: int  # of that clean model; used as its seed, so that it is the same in every plan
-
-
 def canonical(config: Mapping[str, Any], text: str, where: str, key: str = "methods") -> str:
     """Return the canonical key of `text` (a catalog key with options), with the scale's `settings` for that method.
 
@@ -62,11 +52,7 @@ def canonical(config: Mapping[str, Any], text: str, where: str, key: str = "meth
         raise ConfigError(f"{where}: {key}: {error}") from error
 
 
-def _anywhere(path: list[Any]) -> str:
-    return "config"
-
-
-def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str, Any]]:
+def blocks(config: Mapping[str, Any], where: Where = lambda path: "config") -> list[dict[str, Any]]:
     """Return the matrix, with `models`, `methods` and `seeds` of the configuration applied.
 
     Each block keeps the requested models and methods; with `methods`, control blocks are dropped. A model or method in
@@ -95,34 +81,29 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
         keys = {name: body.keys() | body.get("training", {}).keys() for name, body in variants.items()}
         controls = {name for name, own in keys.items() if {"reward", "stream", "kl_target"} & own}
         kept = [block for block in kept if block.get("variant") not in controls]
-        rows: dict[str, list[str]] = {}
-        for block in kept:
-            rows.setdefault(block["models"][0], []).extend(block["methods"])
-        found = {model: {text: _forms(config, text, there) for text in methods} for model, there in rows.items()}
-        chosen, begun = [], set()
-        for block in kept:
-            model = block["models"][0]
-            new = () if model in begun else methods
-            here = [
-                form
-                for text, forms in found[model].items()
-                for form in forms or [text]
-                if form in (block["methods"] if forms else new)
-            ]
-            begun.add(model)
-            chosen.append(block | {"methods": list(dict.fromkeys(here))})
-        kept = [block for block in chosen if block["methods"]]
+        forms: dict[str, list[str]] = {}
+        for number, block in enumerate(kept):
+            model, there = block["models"][0], block["methods"]
+            if model not in forms:  # its first block also gets the methods of no block
+                rows = [row for other in kept if other["models"] == [model] for row in other["methods"]]
+                forms[model] = list(dict.fromkeys(form for text in methods for form in _forms(config, text, rows)))
+                there = there + [form for form in forms[model] if form not in rows]
+            kept[number] = block | {"methods": [form for form in forms[model] if form in there]}
+        kept = [block for block in kept if block["methods"]]
     return kept if seeds is None else [block | {"seeds": seeds} for block in kept]
 
 
 def _forms(config: Mapping[str, Any], text: str, rows: list[str]) -> list[str]:
-    """Return the rows of a model that match the method `text`: equal to it or, if it has no option, forms of it."""
+    """Return the rows of a model that match the method `text`: equal to it or, if it has no option, forms of it.
+
+    Without any, return `text` itself.
+    """
     asked = canonical(config, text, "")
     equal = [row for row in rows if row == text or canonical(config, row, "") == asked]
-    return equal or [row for row in rows if "+" not in text and row.split("+")[0] == text]
+    return equal or [row for row in rows if "+" not in text and row.split("+")[0] == text] or [text]
 
 
-def plan(config: Mapping[str, Any], where: Where = _anywhere) -> list[Planned]:
+def plan(config: Mapping[str, Any], where: Where = lambda path: "config") -> list[Planned]:
     """Return all runs of the configuration, each once, in a stable order; raise for unknown names, with the nearest."""
     rows: dict[Run, str] = {}
     steps: dict[Run, dict[int, bool]] = {}  # step -> whether its checkpoint is evaluated
@@ -265,18 +246,6 @@ class Matrix:
             **{key: value for key, value in self.variant(run).items() if key == "stream"},
             **({} if yoke is None else {"yoke": yoke}),
         }
-
-    @cached_property
-    def builds(self) -> Mapping[str, Build]:
-        """How bases are built here, by folder of the base."""
-        ladder: str = self.config["base"]["ladder"]
-        found: dict[str, Build] = {}
-        for run in (base.run for base in self.bases):
-            if registry.model(run.model).made_here is not None:
-                start = recipe.recipe(run.model, ladder, run.seed).start
-                build = Build(run.model, run.seed, recipe.name_of_clean(start), start.number)
-                found[recipe.base_name(run.model, ladder, run.seed)] = build
-        return found
 
     def base_name(self, model: str, seed: int) -> str:
         """Return the cache folder of a seed's base: `<key>-<hash of its recipe>`; if fetched, `<key>-<version>`."""

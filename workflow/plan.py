@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.code import Code
 from core.declared import Where, validated
@@ -28,11 +28,11 @@ from evals.tree import MANIFEST
 from methods.adapters.reward import Reward
 from methods.training.run_folder import code_of
 from methods.training.spec import Training
-from models import registry, training_data
+from models import recipe, registry, training_data
 from models.registry import Shape
 from workflow import config as configuration
 from workflow import matrix, sweep, tree
-from workflow.matrix import Build, Matrix, Planned
+from workflow.matrix import Matrix, Planned
 from workflow.tree import State
 
 GIB = 2**30
@@ -88,6 +88,14 @@ def cpu_memory(shape: Shape, training: Training) -> float:
     return LIBRARIES + (24 * shape.parameters + 4 * tokens * shape.num_hidden_layers * layer) / GIB
 
 
+class Build(NamedTuple):
+    """How the base of one seed is built here."""
+
+    seed: int
+    clean: str  # folder of the clean model that it continues, of this model or another
+    number: int  # of that clean model; used as its seed, so that it is the same in every plan
+
+
 @dataclass(frozen=True)
 class Plan(Matrix):
     """Jobs that a checked configuration requests, and their paths: the files that one call of Snakemake makes."""
@@ -114,14 +122,17 @@ class Plan(Matrix):
     @cached_property
     def builds(self) -> Mapping[str, Build]:
         """How bases are built here, by folder; those of accepted runs too, taken from their records."""
-        found = dict(super().builds)
+        found = {}
+        for run in (base.run for base in self.bases if registry.model(base.run.model).made_here is not None):
+            start = recipe.recipe(run.model, self.config["base"]["ladder"], run.seed).start
+            found[self.base_name(run.model, run.seed)] = Build(run.seed, recipe.name_of_clean(start), start.number)
         for run, spec in self.accepted.items():
             folder = Path(spec["base"])
             if folder.name not in found and registry.model(run.model).made_here is not None:
                 record = read_json(folder / "base.json") if (folder / "base.json").is_file() else {}
                 start = record.get("recipe", {}).get("start", {})
                 clean = record.get("clean", f"{run.model}-clean-{'0' * 12}")  # removed: it is not needed again
-                found[folder.name] = Build(run.model, run.seed, clean, start.get("number", 0))
+                found[folder.name] = Build(run.seed, clean, start.get("number", 0))
         return found
 
     @property
@@ -215,10 +226,6 @@ class Plan(Matrix):
         """The planned runs by `<model>/<method>/seed<k>`."""
         return {planned.run.path.as_posix(): planned for planned in self.planned}
 
-    @property
-    def logs(self) -> str:
-        return f"logs/{self.config['scale']}"
-
     @cached_property
     def files(self) -> Mapping[str, tuple[str, str]]:
         """Path and text, by name, of files that pass the plan to commands: it may be too long for a command line.
@@ -227,7 +234,7 @@ class Plan(Matrix):
         """
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
         texts = {"matrix.json": json_text(self.matrix), "checkpoints.txt": "\n".join(listed)}
-        folder = f"{self.logs}/asked"
+        folder = f"logs/{self.config['scale']}/asked"
         return {name: (f"{folder}/{sha256_bytes(text.encode())[:12]}/{name}", text) for name, text in texts.items()}
 
     def check_folder(self) -> None:
@@ -377,11 +384,9 @@ def plan(
     job: called in a job of a running plan. here: jobs run on this machine. Raises `BenchError` for the first problem.
     """
     config, where = configuration.resolved(files, options)
-    named = [*(config["models"] or []), *(model for block in config["matrix"] for model in block["models"])]
-    if folders := [name for name in dict.fromkeys(named) if "/" in name]:
-        own = {name: registry.key_of(name) for name in folders}
-        config["models"] = config["models"] and [own.get(name, name) for name in config["models"]]
-        config["matrix"] = [b | {"models": [own.get(name, name) for name in b["models"]]} for b in config["matrix"]]
+    key_of = cache(registry.key_of)
+    config["models"] = config["models"] and [*map(key_of, config["models"])]
+    config["matrix"] = [block | {"models": [*map(key_of, block["models"])]} for block in config["matrix"]]
     results = Plan(config).results
     # The key of a user's file is its name; commands that draw its responses get the file.
     evaluation = config["evaluation"]

@@ -1,16 +1,9 @@
 """Expand sweeps: values of `training.<key>` or of a method's option, chosen on some seeds, compared on others.
 
-    sweep:
-      training.learning_rate: [5.0e-5, 1.0e-4, 2.0e-4]
-      select_seeds: [1, 2]   # default: the seeds of the matrix
-      test_seeds: [3, 4]     # default: as many seeds after the last of them; the two must not overlap
-      by: [score]            # or area: the measure that chooses a value
-      fresh: [chosen]        # or chosen, own: on the test seeds also each method at the scale's own value; or none: the
-                             # sweep only compares methods at equal movement
-
-A sweep expands into blocks of the matrix. Every method is trained with every value on the selection seeds (not
-evaluated where the area chooses). `report.sweep --choose` then writes `sweep/choice.csv`, and with that file the same
-command trains each method with its chosen value on the test seeds. Blocks with a variant are not swept.
+A sweep (config/README.md has its keys) expands into blocks of the matrix. Every method is trained with every value on
+the selection seeds, not evaluated where the area chooses. `report.sweep --choose` then writes `sweep/choice.csv`, and
+with that file the same command trains each method with its chosen value on the test seeds. Blocks with a variant are
+not swept.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +30,7 @@ TRAINING = "training."
 def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[str, Any]:
     """Return `matrix`, `variants` and `swept` of the configuration with its sweep applied; empty without a sweep.
 
-    config: with `matrix.blocks` applied.
+    config: with `matrix.blocks` applied, each of which has one model.
     """
     sweep, at = config["sweep"], where(["sweep"])
     axes = {key: values for key, values in sweep.items() if key not in SETTINGS}
@@ -64,12 +57,11 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
                 variants[name] = {"title": _title(training), "note": "", "training": training}
             last = training.get("rollouts")
             steps = block["steps"] if last is None else sorted({min(step, last) for step in block["steps"]})
-            here = {"models": list(block["models"]), "methods": [method], "seeds": swept["select_seeds"]}
-            here |= {"steps": steps, **variant} | ({} if swept["by"] == "score" else {"evaluate": False})
-            blocks.append(here)
+            here = {"models": block["models"], "methods": [method], "seeds": swept["select_seeds"], "steps": steps}
+            blocks.append(here | variant | ({} if swept["by"] == "score" else {"evaluate": False}))
             key = "@".join([matrix.canonical(config, method, at), *variant.values()])
             point = {"row": text, "base": matrix.canonical(config, text, at), "text": method, "method": key}
-            points += [{"model": model, **point, "values": values, "steps": steps} for model in block["models"]]
+            points.append({"model": block["models"][0], **point, "values": values, "steps": steps})
     swept["points"] = [point for n, point in enumerate(points) if point not in points[:n]]
     # A choice depends on these: other points, seeds or another measure belong to another sweep.
     names = sorted(f"{point['model']} {point['row']} {point['method']}" for point in swept["points"])
@@ -78,7 +70,8 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
 
 
 def _settings(sweep: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], at: str) -> dict[str, Any]:
-    """Return `select_seeds`, `test_seeds`, `by` and `fresh`, as given or by default."""
+    """Return `select_seeds` (by default those of the matrix), `test_seeds` (by default as many after the last of them;
+    the two must not overlap), `by` (the measure that chooses a value) and `fresh`."""
     fresh, by = sweep.get("fresh", ["chosen"]), sweep.get("by", ["score"])
     check_known(at, "sweep.fresh", map(str, fresh), FRESH)
     check_known(at, "sweep.by", [",".join(map(str, by))], MEASURES)
@@ -134,15 +127,10 @@ def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any
     """Yield blocks of the chosen values (and the scale's own) on the test seeds; none before the choice was made."""
     best = chosen(swept, results)
     for point in swept["points"] if best and swept["test_seeds"] else ():
-        if (point["model"], point["method"]) in best or ("own" in swept["fresh"] and is_own(point)):
+        if (point["model"], point["method"]) in best or ("own" in swept["fresh"] and point["method"] == point["base"]):
             variant = point["method"].partition("@")[2]
             block = {"models": [point["model"]], "methods": [point["text"]], "seeds": list(swept["test_seeds"])}
             yield block | {"steps": point["steps"]} | ({"variant": variant} if variant else {})
-
-
-def is_own(point: Mapping[str, Any]) -> bool:
-    """Return whether a point is the method with the scale's own settings."""
-    return bool(point["method"] == point["base"])
 
 
 def chosen(swept: Mapping[str, Any], results: Results) -> set[tuple[str, str]]:

@@ -125,17 +125,14 @@ def changed(results: Results) -> list[Path]:
     found = set()
     for name, digest in listed.items():
         path, stage = results.root / name, name.partition("/")[0]
+        of_the_page = stage == results.companions.name
         if stage in ("runs", "samples", "grades"):
             continue
-        if stage == results.companions.name:
-            if not path.is_file():
-                found.add(results.report)
-        elif not path.is_file():
-            found.add(path)
-        elif path.stat().st_size < HASHED and sha256_file(path) != digest:
-            later = written.stat().st_mtime < path.stat().st_mtime == made_at(path)
-            if not later:
-                found.add(path)
+        if not path.is_file():
+            found.add(results.report if of_the_page else path)
+        elif not of_the_page and path.stat().st_size < HASHED and sha256_file(path) != digest:
+            is_later = written.stat().st_mtime < path.stat().st_mtime == made_at(path)
+            found |= set() if is_later else {path}
     return sorted(found)
 
 

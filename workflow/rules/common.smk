@@ -61,7 +61,7 @@ for resource, amount in LIMITS.items():
     if resource not in workflow.global_resources:
         workflow.register_resource(resource, amount)
 
-LOGS, CACHE = PLAN.logs, PLAN.cache
+LOGS, CACHE = f"logs/{config['scale']}", PLAN.cache
 BENCHMARKS, DATA = config["evaluation"]["benchmarks"], str(PLAN.benchmark_data)
 NAMES = config["evaluation"]["names"]  # of the same: keys, or files of a user's problems
 # The final records of runs, samples and grades. Jobs request only records, which are written last: Snakemake checks

@@ -7,12 +7,6 @@ GENERATE = planning.generate_need(config)
 FETCHED = config["evaluation"]["data"]
 
 
-# On a cluster these cheap jobs run on Snakemake's machine, the only one that needs a network.
-localrules:
-    benchmark_data,
-    score,
-
-
 rule benchmark_data:
     output:
         f"{FETCHED}/{{benchmark}}.jsonl",
@@ -27,9 +21,6 @@ rule benchmark_data:
 
 
 if DATA != FETCHED:
-
-    localrules:
-        own_data,
 
     # A user's own benchmarks, and with them copies of the fetched ones: generation reads one folder.
     use rule benchmark_data as own_data with:

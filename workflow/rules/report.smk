@@ -29,19 +29,6 @@ PLANNED = {"matrix": RESULTS.matrix, "scores": RESULTS.scores}
 FROM_TREE = {"root": RESULTS.root, "code": lambda wc: made_by("report")}
 
 
-localrules:
-    claims,
-    convergence,
-    figure,
-    manifest,
-    matrix,
-    report,
-    sweep_choice,
-    sweep_table,
-    table,
-    verify,
-
-
 rule matrix:
     output:
         RESULTS.matrix,

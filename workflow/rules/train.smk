@@ -7,15 +7,6 @@ SOURCE = config["prompts"]
 LADDER = config["base"]["ladder"]
 
 
-# On a cluster these run on Snakemake's machine: cheap, or in need of a network.
-localrules:
-    fetch_model,
-    training_data,
-    prompts,
-    hub_prompts,
-    log_curves,
-
-
 # The name contains the recipe's hash: another recipe is another file, and an existing model is never out of date.
 rule clean:
     output:
