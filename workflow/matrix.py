@@ -137,7 +137,7 @@ def plan(config: Mapping[str, Any], where: Where = lambda path: "config") -> lis
     ]
 
 
-def followed(config: Mapping[str, Any], run: Run, where: Where = _anywhere) -> Run | None:
+def followed(config: Mapping[str, Any], run: Run, where: Where = lambda path: "config") -> Run | None:
     """Return the run whose movement a run follows by `training.kl_target.yoke`, or None."""
 
     def yoke(variant: str | None) -> str | None:
