@@ -25,6 +25,7 @@ from core.files import cells_of, read_csv, read_json, read_text, write_text
 from core.layout import REFERENCE, Results, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
+from evals.store import VERDICTS
 from evals.tree import Tree, open_tree
 from paper import verdicts
 from report import draw, figures, markdown, responses, rows, tables, view
@@ -101,7 +102,7 @@ def dynamics(tree: Tree) -> dict[str, Any]:
     }
     return {
         "panels": [
-            {"id": series, "title": chart.title, "label": chart.label}
+            {"id": series, **chart.model_dump(exclude={"scale"})}
             for series, chart in declared.charts.items()
             if any(series in line["values"] for line in lines)
         ],
@@ -143,10 +144,7 @@ def _address(cell: Mapping[str, Any], linked: Container[str]) -> str:
 def facts(tree: Tree) -> list[tuple[str, str]]:
     """Return models, methods, settings, time, machines and code of the runs as pairs of name and text."""
     records = [record for run in tree.runs if (record := tree.record(run)) is not None]
-    models = [
-        f"{model['title']}, standing for {model['stands_for']}" if model.get("stands_for") else str(model["title"])
-        for model in tree.models
-    ]
+    models = [m["title"] + (f", standing for {m['stands_for']}" if m.get("stands_for") else "") for m in tree.models]
     wall, cpu = (math.fsum(record.get(name) or 0.0 for record in records) for name in ("wall_seconds", "cpu_seconds"))
     training = (tree.matrix.get("training") or {}).items()
     machines, commits, packages = dict[str, None](), dict[str, None](), set[str]()  # where runs differ, each
@@ -206,9 +204,7 @@ def build(tree: Tree) -> str:
 
     Raises MissingInputError or CorruptInputError naming the first file that is missing or broken, and its command.
     """
-    browser = responses.view(tree)
-    data = browser["data"]
-    linked = data["samples"]["checkpoints"]
+    data, kept = responses.view(tree), tree.layout.responses.is_file()
     shown, notes, context = list[dict[str, Any]](), dict[str, list[str]](), dict[str, Any]()
     if tree.runs:
         shown = [table for key in rows.offered() if not (table := tables.shown(tree, key))["empty"]]
@@ -231,20 +227,21 @@ def build(tree: Tree) -> str:
     environment = markdown.environment(HTML, autoescape=True)
     environment.policies["json.dumps_kwargs"] = JSON
     return environment.get_template("page.html.j2").render(
-        context | browser,
+        context,
         tree=tree,
+        data=data,
+        sample=tree.once(responses.kept_sample)[1] if kept else None,
         figures=figures.specification().figures,
         notes=notes,
         benchmarks={POOLED: "Average of responses", MACRO: "Average of benchmarks"} | titles,
-        lead=view.lead(tree.matrix),
         tables=shown,
         sweep=_sweep(tree),
         warnings=warnings(tree, [note for table in shown for note in table["notes"] if note.startswith("Missing")]),
         # Of the scripts that the content security policy allows.
         hashes=[base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (BEFORE, script)],
-        address=partial(_address, linked=linked),
+        address=partial(_address, linked=data["samples"]["checkpoints"]),
         **{name: Markup(text) for name, text in (("style", style), ("before", BEFORE), ("script", script))},
-        **{"paragraphs": view.paragraphs, "verdicts": verdicts, "markdown": markdown, "title_of": responses.title},
+        **{"view": view, "verdicts": verdicts, "markdown": markdown, "responses": responses, "VERDICTS": VERDICTS},
     )
 
 
@@ -260,9 +257,8 @@ def _place(tree: Tree) -> Results:
     folder.mkdir(parents=True, exist_ok=True)
     for path in tree.root.iterdir():
         link = folder / path.name
-        if link.is_symlink():  # of an earlier version of the results
-            link.unlink()
-        if not link.exists():
+        if link.is_symlink() or not link.exists():  # of an earlier version of the results
+            link.unlink(missing_ok=True)
             link.symlink_to(path)
     return Results(Path(os.path.relpath(folder)))
 

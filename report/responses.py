@@ -35,7 +35,6 @@ from core.provenance import ROOT, sha256_bytes, sha256_file
 from evals import benchmark as registry
 from evals import store
 from evals.data import items
-from evals.scores import NOT_CORRECT
 from evals.tree import Tree
 
 FOLDER = "report.data"  # of the companion files, next to the page
@@ -129,8 +128,8 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
     for checkpoint, benchmarks in tree.once(evaluated).items():
         for benchmark, answers in benchmarks.items():
             rows = answers.rows().rename(columns={"item_id": "item"})
-            rows = rows.assign(benchmark=benchmark, checkpoint=checkpoint.path.as_posix())
-            rows["place"] = rows["item"].rank(method="dense") - 1
+            place = rows["item"].rank(method="dense") - 1
+            rows = rows.assign(benchmark=benchmark, checkpoint=checkpoint.path.as_posix(), place=place)
             rows = rows[(rows["place"] < SIZES[0][0]) & (rows["sample"] < SIZES[0][1])]
             known = pd.DataFrame(_problems(tree, benchmark, data), columns=["item", "problem", "gold"], dtype=object)
             found.append(rows.merge(known, "left", on="item"))
@@ -195,9 +194,7 @@ def _put(folder: Path, name: str, value: Any) -> None:
 
 def _write_answers(folder: Path, name: str, answers: Answers) -> None:
     """Write the index of one benchmark and its text files."""
-    index: list[dict[str, Any]] = []
-    texts: list[list[Any]] = []
-    file = size = 0
+    index, files, size = list[dict[str, Any]](), [list[list[Any]]()], 0
     for id, of_item in answers.rows().groupby("item_id", sort=False):
         of = {column: of_item[column].tolist() for column in (*DRAWN, *GRADED)}
         prompts, shown, whole = of.pop("prompt"), [], {}
@@ -210,14 +207,14 @@ def _write_answers(folder: Path, name: str, answers: Answers) -> None:
                 note = f"[{left_out:,} of {len(text):,} characters left out]"
                 text = f"{text[:HEAD]}\n\n{note}\n\n{text[-TAIL:]}"
             shown.append(text)
-        index.append({"id": id, "file": file, "place": len(texts)} | of | ({"whole": whole} if whole else {}))
-        texts.append([prompts[0], shown])
-        size += sum(map(len, shown))
         if size >= TEXT_BYTES:
-            _put(folder, f"{name}.{file}", texts)
-            file, size, texts = file + 1, 0, []
-    if texts:
-        _put(folder, f"{name}.{file}", texts)
+            files, size = [*files, []], 0
+        place = {"id": id, "file": len(files) - 1, "place": len(files[-1])}
+        index.append(place | of | ({"whole": whole} if whole else {}))
+        files[-1].append([prompts[0], shown])
+        size += sum(map(len, shown))
+    for n, texts in enumerate(files):
+        _put(folder, f"{name}.{n}", texts)
     _put(folder, name, {"stamp": answers.stamp, "items": index})
 
 
@@ -239,7 +236,7 @@ def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
     return [[item.item_id, item.problem, item.answer] for item in found]
 
 
-# Names and counterparts of checkpoints.
+# The browser of responses in the page.
 
 
 def title(checkpoint: Checkpoint, tree: Tree) -> str:
@@ -257,37 +254,27 @@ def title(checkpoint: Checkpoint, tree: Tree) -> str:
     return f"{model}{tree.methods[run.method]['title']}, seed {run.seed}, step {checkpoint.step}{early}"
 
 
-def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:
-    """Return GRPO/DAPO's checkpoint of the same model, settings, seed and step, else the base."""
-    run = checkpoint.run
-    method = tree.method_for(REFERENCE + (f"@{run.variant}" if run.variant else ""))
-    if tree.is_fresh(run):  # on a sweep's fresh seeds each method is at the value chosen for it
-        method = tree.chosen.get((run.model, REFERENCE), method)
-    others = [Checkpoint(Run(run.model, method or BASE, run.seed), checkpoint.step), tree.base(run.model, run.seed)]
-    return next((other for other in others if other in tree.evaluated and other != checkpoint), None)
-
-
 def view(tree: Tree) -> dict[str, Any]:
-    """Return the browser of responses for the template; `data` is for the page's scripts."""
+    """Return what the page's browser of responses shows, and where it finds it."""
     answered, tepo = tree.once(evaluated), tree.method_for("tepo")
-    beside = {at: other if (other := counterpart(at, tree)) in answered else None for at in answered}
-    entries = {
-        at.path.as_posix(): {
+    entries, beside = dict[str, dict[str, Any]](), dict[Checkpoint, bool]()
+    for at, answers in answered.items():
+        # Beside it: GRPO/DAPO's checkpoint of the same model, settings, seed and step, else the base.
+        method = tree.method_for(REFERENCE + (f"@{at.run.variant}" if at.run.variant else ""))
+        if tree.is_fresh(at.run):  # on a sweep's fresh seeds each method is at the value chosen for it
+            method = tree.chosen.get((at.run.model, REFERENCE), method)
+        reference = Checkpoint(Run(at.run.model, method or BASE, at.run.seed), at.step)
+        both = (reference, tree.base(at.run.model, at.run.seed))
+        other = next((one for one in both if one in tree.evaluated and one != at), None)
+        beside[at] = other in answered
+        entries[at.path.as_posix()] = {
             "title": title(at, tree),
-            "beside": other and other.path.as_posix(),
-            "benchmarks": {key: answers.stamp for key, answers in answered[at].items()},
+            "beside": other.path.as_posix() if other and beside[at] else None,
+            "benchmarks": {key: of.stamp for key, of in answers.items()},
         }
-        for at, other in beside.items()
-    }
     keys = {key for benchmarks in answered.values() for key in benchmarks}
     benchmarks = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) in keys]
     # Shown first: TEPO next to its counterpart, else any checkpoint with one.
-    start = max(beside, key=lambda at: (beside[at] is not None, at.run.key == tepo), default=None)
-    return {
-        "sample": tree.once(kept_sample)[1] if tree.layout.responses.is_file() else None,
-        "graded": ("correct", *NOT_CORRECT),
-        "data": {
-            "folder": FOLDER,
-            "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start and start.path.as_posix()},
-        },
-    }
+    start = max(beside, key=lambda at: (beside[at], at.run.key == tepo), default=None)
+    samples = {"checkpoints": entries, "benchmarks": benchmarks, "start": start and start.path.as_posix()}
+    return {"folder": FOLDER, "samples": samples}

@@ -9,6 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from html import unescape
 from pathlib import Path
 from statistics import correlation
@@ -33,33 +34,15 @@ def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) 
 
     first: sentences between the scale's limits and the table.
     """
-    lines = ["", table["empty"] or table["heading"]]
-    for block in table["blocks"]:
-        if any(row["measured"] for row in block["rows"]):
-            lines += ["", *_block(block, table["columns"])]
-    notes = [f"Note: {note}" for note in table["notes"]]
-    if not table["empty"]:
-        stand_ins = [f"{_short(c['heading'])} for {c['stands_for']}" for c in table["columns"] if c["stands_for"]]
-        benchmarks = [f"Stand-ins, not the paper's benchmarks: {', '.join(stand_ins)}."] if stand_ins else []
-        notes = [*view.paragraphs("terminal"), *table["again"], *benchmarks, *notes]
-    above, below = ("\n".join(textwrap.fill(one, width) for one in of) for of in ([table["lead"][0], *first], notes))
-    return "\n".join([above, *lines, "", below])
 
+    def aligned(lines: str) -> str:
+        heads, *others = markdown.aligned([line.split("\t") for line in lines.rstrip("\n").split("\n")])
+        return "\n".join([heads, "-" * len(heads), *others])
 
-def _block(block: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = [["", *(_short(column["heading"]) for column in columns)]]  # label, then one text per column
-    for row in (row for row in block["rows"] if row["ran"]):
-        cells = row["cells"].values()
-        lines.append([row["label"], *(c["text"].replace("−", "-") + c["mark"] for c in cells)])
-        if any(cell["brief"] for cell in cells):  # a row without numbers needs no second line
-            lines.append(["", *(cell["brief"] for cell in cells)])
-    heads, *shown = markdown.aligned(lines)
-    shown += [f"not run at this scale: {', '.join(block['absent'])}"] if block["absent"] else []
-    return [f"{block['head']}. {block['baseline']}".rstrip(), heads, "-" * len(heads), *shown]
-
-
-def _short(heading: str) -> str:
-    return heading.removeprefix("syn_").replace("Avg. (pooled)", "pooled").replace("Avg. (macro)", "macro")
+    environment = markdown.environment(markdown.HERE)
+    environment.filters |= {"aligned": aligned, "wrapped": partial(textwrap.fill, width=width)}
+    legend = view.paragraphs("terminal")
+    return environment.get_template("table.txt.j2").render(table=table, first=[*first], legend=legend).rstrip("\n")
 
 
 def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
@@ -80,8 +63,8 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
                 of = [run for run in runs if (run["model"], run["method"]) == (model, row["method"])]
                 mean = dict[str, float]()
                 for measure in ("area", "movement"):
-                    by_seed = {int(run["seed"]): float(run[measure]) for run in of if run[measure]}
-                    if of and len(by_seed) == len(of):  # every seed or none
+                    if of and all(run[measure] for run in of):  # every seed or none
+                        by_seed = {int(run["seed"]): float(run[measure]) for run in of}
                         found = over_seeds(by_seed, bounds=(0, math.inf), clusters=tree.clean_models(model))
                         mean[measure] = float(found.value or 0.0)
                 if "area" in mean:
