@@ -111,8 +111,8 @@ def kept_sample(tree: Tree) -> tuple[pd.DataFrame, tuple[int, int], str]:
         table = pq.read_table(pa.BufferReader(data), columns=list(COLUMNS))
         size = int(table.schema.metadata[b"problems"]), int(table.schema.metadata[b"responses"])
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise CorruptInputError(f"{tree.layout.responses}: not a sample of responses ({reason})") from error
+        what = f"not a sample of responses ({' '.join(str(error).split())})"
+        raise CorruptInputError(f"{tree.layout.responses}: {what}") from error
     rows = pd.DataFrame(table.to_pydict(), dtype=object).rename(columns={"item": "item_id"})
     return rows, size, sha256_bytes(data)[:12]
 

@@ -21,6 +21,7 @@ from core.files import cells_of, is_locked, read_csv, read_growing_csv, read_tex
 from core.provenance import sha256_file
 from evals.scores import read_rows
 from evals.tree import MANIFEST, Tree, open_or_kept, read_manifest
+from paper import verdicts
 from report import markdown, rows, tables, view
 from report.rows import RUNS
 
@@ -157,7 +158,6 @@ def main() -> None:
     if args.what not in known:
         raise unknown("command line", "what", args.what, known)
     tree = open_or_kept(args.results or Path("results") / args.scale)
-    width = max(60, min(110, shutil.get_terminal_size().columns))
     key = args.what.removeprefix("table")
     for line in edited(tree, ("scores.csv", f"tables/table{key}.tidy.csv", f"sweep/{key}.md")):
         print(f"note: {line}", file=sys.stderr)
@@ -168,9 +168,10 @@ def main() -> None:
     if args.what == CLAIMS:
         heads = ("claim", "numbers", "verdict", "estimate", "beside it")
         lines = [
-            (row["id"], f"{row['source']} {row['setting']}".strip(), row["verdict"], row["figure"], row["beside"])
+            (row["id"], f"{row['source']} {row['setting']}".strip(), row["verdict"], verdicts.figure(row),
+             verdicts.beside(row))
             for row in view.claims(tree)
-        ]
+        ]  # fmt: skip
         print("\n".join(markdown.columns([heads, *lines])))
         return
     if args.what in SWEEP:
@@ -183,7 +184,7 @@ def main() -> None:
             return
         print()
     table = tables.shown(tree, key)
-    print(text(table, width, [*learnt(tree, table)]))
+    print(text(table, max(60, min(110, shutil.get_terminal_size().columns)), [*learnt(tree, table)]))
     if tree.layout.report.is_file():
         print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")
 

@@ -34,8 +34,7 @@ def problems(tree: Tree) -> list[str]:
             lines.append(f"differs: {name}: sha256 {found[path][:12]}, the manifest has {files[name][:12]}")
     try:
         if not content["left_out"]:
-            inputs = (name for name in content["inputs"] if not manifest.located(tree, name).is_file())
-            lines += [f"missing: {name}" for name in inputs]
+            lines += [f"missing: {name}" for name in content["inputs"] if not manifest.located(tree, name).is_file()]
             listed: dict[tuple[Path, str], dict[str, Path]] = {}
             for one in manifest.entries(tree):
                 listed.setdefault((one.path, one.kind), {}).setdefault(one.sha256, one.record)

@@ -46,23 +46,16 @@ def lead(matrix: Mapping[str, Any]) -> list[str]:
     matrix: the content of matrix.json. A user's own scale has no caption here. The `note` of its configuration is
     used instead, after the warning that applies where other models replace the paper's.
     """
-    scale = str(matrix["scale"])
     stand_ins = any(model.get("stands_for") for model in matrix["models"])
     warning = ": models that stand in for the paper's; no number here is comparable with one printed in the paper"
-    own = f"Results of the scale {scale}{warning if stand_ins else ''}."
-    note = str(matrix.get("note", ""))
-    return paragraphs(f"scale-{scale}") or [f"{own} {note}".rstrip()]
+    own = f"Results of the scale {matrix['scale']}{warning if stand_ins else ''}. {matrix.get('note', '')}"
+    return paragraphs(f"scale-{matrix['scale']}") or [own.rstrip()]
 
 
 def claims(tree: Tree) -> list[dict[str, Any]]:
-    """Return the verdicts of claims.csv with the texts `figure` and `beside`; `first`: the first one with its id."""
+    """Return the verdicts of claims.csv; an error ends with the command that writes it."""
     with written_by(command("paper.claims", tree)):
-        found = verdicts.read(tree.root / "claims.csv")
-    first = {row["id"]: row for row in reversed(found)}
-    return [
-        {**row, "figure": verdicts.figure(row), "beside": verdicts.beside(row), "first": first[row["id"]] is row}
-        for row in found
-    ]
+        return verdicts.read(tree.root / "claims.csv")
 
 
 # How the scale's models and benchmarks map to places of the declaration.
