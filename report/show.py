@@ -9,7 +9,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from html import unescape
 from pathlib import Path
 from statistics import correlation
@@ -25,7 +24,6 @@ from paper import verdicts
 from report import markdown, rows, tables, view
 from report.rows import RUNS
 
-DETAILS, CLAIMS = "details", "claims"
 SWEEP = ("frontier", "sweep")  # pages of a sweep
 CELL_END = re.compile(r"(?<!\\)\|")  # an escaped bar is text
 
@@ -41,7 +39,10 @@ def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) 
         return "\n".join([heads, "-" * len(heads), *others])
 
     environment = markdown.environment(markdown.HERE)
-    environment.filters |= {"aligned": aligned, "wrapped": partial(textwrap.fill, width=width)}
+    environment.filters |= {
+        "aligned": aligned,
+        "wrapped": lambda of: "\n".join(textwrap.fill(one, width) for one in of),
+    }
     legend = view.paragraphs("terminal")
     return environment.get_template("table.txt.j2").render(table=table, first=[*first], legend=legend).rstrip("\n")
 
@@ -154,18 +155,17 @@ def main() -> None:
     where.add_argument("--scale", help="the same as --results results/SCALE")
     args = parser.parse_args()
 
-    known = [*(f"table{key}" for key in rows.tables()), RUNS, DETAILS, CLAIMS, *SWEEP]
+    known = [*(f"table{key}" for key in rows.tables()), RUNS, "details", "claims", *SWEEP]
     if args.what not in known:
         raise unknown("command line", "what", args.what, known)
     tree = open_or_kept(args.results or Path("results") / args.scale)
     key = args.what.removeprefix("table")
     for line in edited(tree, ("scores.csv", f"tables/table{key}.tidy.csv", f"sweep/{key}.md")):
         print(f"note: {line}", file=sys.stderr)
-    if args.what == DETAILS:
+    if args.what == "details":
         with written_by("python -m evals.score, or snakemake"):
             print(markdown.details(read_rows(tree.layout.scores)))
-        return
-    if args.what == CLAIMS:
+    elif args.what == "claims":
         heads = ("claim", "numbers", "verdict", "estimate", "beside it")
         lines = [
             (row["id"], f"{row['source']} {row['setting']}".strip(), row["verdict"], verdicts.figure(row),
@@ -173,20 +173,19 @@ def main() -> None:
             for row in view.claims(tree)
         ]  # fmt: skip
         print("\n".join(markdown.columns([heads, *lines])))
-        return
-    if args.what in SWEEP:
+    elif args.what in SWEEP:
         with written_by(markdown.command("report.sweep", tree)):
             print(plain(read_text(tree.root / f"sweep/{args.what}.md", "a page of results")))
-        return
-    if args.what == RUNS:
-        print(progress(tree))
-        if not (tree.layout.tables / f"table{RUNS}.tidy.csv").is_file():  # `snakemake runs_table` writes it
-            return
-        print()
-    table = tables.shown(tree, key)
-    print(text(table, max(60, min(110, shutil.get_terminal_size().columns)), [*learnt(tree, table)]))
-    if tree.layout.report.is_file():
-        print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")
+    else:
+        if args.what == RUNS:
+            print(progress(tree))
+            if not (tree.layout.tables / f"table{RUNS}.tidy.csv").is_file():  # `snakemake runs_table` writes it
+                return
+            print()
+        table = tables.shown(tree, key)
+        print(text(table, max(60, min(110, shutil.get_terminal_size().columns)), [*learnt(tree, table)]))
+        if tree.layout.report.is_file():
+            print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from core.layout import Checkpoint, split
 from core.provenance import ROOT
 from evals.learning_curves import read_curve
 from evals.tree import Tree, plain
-from paper import verdicts
 from report import rows
 from report.markdown import HERE, arrow, command, environment, escape_latex, escape_markdown, percent
 from report.rows import AVERAGES, MEASURES, Row, Table
@@ -54,6 +53,8 @@ def lead(matrix: Mapping[str, Any]) -> list[str]:
 
 def claims(tree: Tree) -> list[dict[str, Any]]:
     """Return the verdicts of claims.csv; an error ends with the command that writes it."""
+    from paper import verdicts
+
     with written_by(command("paper.claims", tree)):
         return verdicts.read(tree.root / "claims.csv")
 
@@ -219,8 +220,7 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
         )
     for row in shown:
         run_as = row["method"] or ""
-        if run_as in tree.chosen.values():
-            run_as = split(run_as)[0]  # the label has the values that the sweep chose
+        run_as = split(run_as)[0] if run_as in tree.chosen.values() else run_as  # the label has the values chosen
         # A scale may set options of a method (`clip_cov+fraction=0.01` for `clip_cov`), which the label does not show.
         # Where the catalog's name differs as well, the declared one is only an alias of the method.
         declared_as = row["declared"].method or ""
@@ -259,20 +259,19 @@ def _equal(shown: Sequence[Mapping[str, Any]], tree: Tree) -> Iterator[str]:
 
 def _reason(pairs: Sequence[tuple[Checkpoint, Checkpoint]], tree: Tree) -> str:
     """Return why two rows have equal scores, by the curves and settings of their runs."""
-    for a, b in pairs:
-        paths = [tree.layout.run(checkpoint.run) / "curve.csv" for checkpoint in (a, b)]
+    for pair in pairs:
+        paths = [tree.layout.run(checkpoint.run) / "curve.csv" for checkpoint in pair]
         if not all(path.is_file() for path in paths):
             return "without curves, no reason is known"
-        one, other = (read_curve(path).series(["reward"], "first")[: a.step] for path in paths)
-        if one != other:
+        curves = [read_curve(path).series(["reward"], "first")[: pair[0].step] for path in paths]
+        if curves[0] != curves[1]:
             return "their curves differ"
-    records = [tree.record(checkpoint.run) or {} for checkpoint in pairs[0]]
-    params = [record.get("method", {}).get("params", {}) for record in records]
-    betas = {side["beta"] for side in params if side.get("beta") is not None}
+    one, other = ((tree.record(at.run) or {}).get("method", {}).get("params", {}) for at in pairs[0])
     same = "with equal seeds, they drew equal rewards in every rollout"
-    kl_alone = len({side.get("beta") or 0 for side in params}) > 1
-    if kl_alone and all(params[0][name] == params[1][name] for name in params[0].keys() & params[1].keys() - {"beta"}):
-        beta = " and ".join(f"{beta:g}" for beta in sorted(betas))
+    alike = all(one[name] == other[name] for name in one.keys() & other.keys() - {"beta"})
+    if alike and (one.get("beta") or 0) != (other.get("beta") or 0):
+        betas = sorted({side["beta"] for side in (one, other) if side.get("beta") is not None})
+        beta = " and ".join(f"{beta:g}" for beta in betas)
         same += f"; a KL term (beta {beta}) is 0 at a rollout's first update, and then too small to change an answer"
     return same
 
