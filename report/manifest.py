@@ -7,37 +7,34 @@ the hash in run.json; inputs from outside the tree (base models, prompts, benchm
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core import digests, errors
 from core.errors import Parser
 from core.files import write_json
 from core.layout import BASE, SNAKEMAKE_REPORT, Checkpoint
+from core.provenance import sha256_file
 from evals import store
 from evals.tree import MANIFEST, Tree, open_tree
 
 BY_HAND = ("graders",)  # folders of `evals.graders`, written at any time
 PARTS = {"files": "files", "weights": "checkpoints", "inputs": "input files"}  # entries with a hash
 FILE, FOLDER, WEIGHTS, BESIDE = "file", "folder", "weights", "configuration and tokenizer"
-# Inputs of a run: name in `spec` of run.json, name of the hash in `inputs`, kind.
-INPUTS = (("base", "base", WEIGHTS), ("base", "base_files", BESIDE), ("prompts", "prompts", FILE))
-# Hash of a model folder, from the hashes of its files.
-OF_FOLDER: Mapping[str, Callable[[Mapping[str, str]], str]] = {
-    FOLDER: digests.tree,
-    WEIGHTS: partial(digests.tree, pattern="*.safetensors"),
-    BESIDE: digests.beside_weights,
+# Hash of a file, and those of a model folder.
+HASH: Mapping[str, Callable[[Path], str]] = {
+    FILE: sha256_file,
+    FOLDER: lambda folder: digests.tree(digests.of_folder(folder)),
+    WEIGHTS: lambda folder: digests.tree(digests.of_folder(folder), "*.safetensors"),
+    BESIDE: lambda folder: digests.beside_weights(digests.of_folder(folder)),
 }
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A file or model folder with the hash that a record lists. name: of an input, as in the record."""
 
     path: Path
-    kind: str  # FILE or a key of OF_FOLDER
+    kind: str  # a key of HASH
     sha256: str
     record: Path
     name: str = ""
@@ -66,24 +63,22 @@ def entries(tree: Tree) -> Iterator[Entry]:
     bases: dict[Checkpoint | None, Path] = {}
     for run in tree.finished:
         record, value = tree.layout.run(run) / "run.json", tree.record(run) or {}
-        spec, inputs = value["spec"], value.get("inputs") or {}
-        for name, key, kind in INPUTS:
-            if inputs.get(key) and spec.get(name):
-                yield Entry(located(tree, spec[name]), kind, inputs[key], record, spec[name])
-        if spec.get("base"):
-            bases.setdefault(tree.base(run.model, run.seed), located(tree, spec["base"]))
+        inputs, base, prompts = value.get("inputs") or {}, *map(value["spec"].get, ("base", "prompts"))
+        for name, key, kind in ((base, "base", WEIGHTS), (base, "base_files", BESIDE), (prompts, "prompts", FILE)):
+            if name and inputs.get(key):
+                yield Entry(located(tree, name), kind, inputs[key], record, name)
+        if base:
+            bases.setdefault(tree.base(run.model, run.seed), located(tree, base))
         for name, digest in (value.get("outputs") or {}).items():
             yield Entry(record.parent / name, FOLDER if name.startswith("checkpoints/") else FILE, digest, record)
     for checkpoint in tree.checkpoints:
-        samples, grades = tree.layout.samples(checkpoint), tree.layout.grades(checkpoint)
+        samples = tree.layout.samples(checkpoint)
         weights = bases.get(checkpoint) if checkpoint.run.method == BASE else tree.layout.weights(checkpoint)
         data: dict[str, str] = {}  # benchmark -> file of its problems
-        for record in (samples / "samples.json", grades / "grades.json"):
-            if not record.is_file():
-                continue
-            value = store.read_folder(record)
+        for record in (samples / "samples.json", tree.layout.grades(checkpoint) / "grades.json"):
+            value = store.read_folder(record) if record.is_file() else {"benchmarks": {}}
             for key, kind in (("weights_sha256", WEIGHTS), ("files_sha256", BESIDE)):
-                if value.get(key) and weights:
+                if weights and value.get(key):
                     yield Entry(weights, kind, value[key], record)
             for benchmark, entry in value["benchmarks"].items():
                 yield Entry(record.parent / f"{benchmark}.parquet", FILE, entry["sha256"], record)
@@ -97,11 +92,11 @@ def entries(tree: Tree) -> Iterator[Entry]:
 
 def build(tree: Tree) -> dict[str, Any]:
     """Return the content of manifest.json for a results tree, finished or not."""
-    records = {run: record for run in tree.finished if (record := tree.record(run)) is not None}
-    graded = [c for c in tree.checkpoints if (tree.layout.grades(c) / "grades.json").is_file()]
-    drawn = [store.read_folder(tree.layout.samples(checkpoint) / "samples.json") for checkpoint in graded]
-    made = [record.get("environment") or {} for record in (*records.values(), *drawn)]
-    dirty = {environment.get("dirty") for environment in made}
+    runs, graded = tree.finished, [c for c in tree.checkpoints if (tree.layout.grades(c) / "grades.json").is_file()]
+    records = [tree.record(run) or {} for run in runs]
+    records += [store.read_folder(tree.layout.samples(checkpoint) / "samples.json") for checkpoint in graded]
+    made = [record.get("environment") or {} for record in records]
+    dirty = {environment.get("dirty") for environment in made} or {None}
     listed = list(entries(tree))
     inputs = {one.name: one.sha256 for one in reversed(listed) if one.name and one.kind == FILE}
     for name, path in {one.name: one.path for one in listed if one.name and one.kind == WEIGHTS}.items():
@@ -110,9 +105,9 @@ def build(tree: Tree) -> dict[str, Any]:
     return {
         "scale": tree.scale,
         "commits": sorted({environment["commit"] for environment in made if environment.get("commit")}),
-        "dirty": True if True in dirty else None if None in dirty or not dirty else False,
+        "dirty": True if True in dirty else None if None in dirty else False,
         "missing": {
-            "runs": [run.path.as_posix() for run in tree.runs if run not in records],
+            "runs": [run.path.as_posix() for run in tree.runs if run not in runs],
             "checkpoints": [c.path.as_posix() for c in tree.checkpoints if c not in graded],
         },
         "left_out": [],
@@ -120,22 +115,6 @@ def build(tree: Tree) -> dict[str, Any]:
         "inputs": inputs,
         "files": {path.relative_to(tree.root).as_posix(): digest for path, digest in found.items()},
     }
-
-
-def contradictions(tree: Tree, known: Mapping[Path, str]) -> Iterator[str]:
-    """Yield one line for each record that does not match a listed file. known: hashes of files, computed before."""
-    listed: dict[tuple[Path, str], dict[str, Path]] = {}
-    for one in entries(tree):
-        listed.setdefault((one.path, one.kind), {}).setdefault(one.sha256, one.record)
-    found = digests.of(p for p, kind in listed if kind == FILE and p not in known and p.is_file()) | dict(known)
-    for (path, kind), records in listed.items():
-        if not path.exists():
-            yield f"{path}: missing, though {next(iter(records.values()))} lists it"
-            continue
-        now = found[path] if kind == FILE else OF_FOLDER[kind](digests.of_folder(path))
-        for digest, record in records.items():
-            if digest != now:
-                yield f"{path}: not the {kind} that {record} lists"
 
 
 def main() -> None:

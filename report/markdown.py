@@ -72,7 +72,7 @@ def with_interval(row: Mapping[str, Any], name: str) -> str:
 
 
 def arrow(difference: float | None, low: float | None, high: float | None, p_holm: float | None) -> str:
-    """Return the mark of a paired difference from its 95 % interval and corrected p (`view.FOOTNOTES`); it never
+    """Return the mark of a paired difference from its 95 % interval and corrected p (captions/below.rst); it never
     contradicts the interval."""
     if difference is None or low is None or high is None or p_holm is None:
         return "?"

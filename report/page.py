@@ -6,40 +6,34 @@ file that another command wrote; a missing file is reported with its command.
 
 import base64
 import hashlib
-import json
 import math
 import os
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import pandas as pd
 from markupsafe import Markup
 
 from core import errors
 from core.errors import Parser, written_by
 from core.files import cells_of, read_csv, read_json, read_text, write_text
-from core.layout import BASE, REFERENCE, Checkpoint, Results, Run, split
+from core.layout import REFERENCE, Results, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
+from evals.store import VERDICTS
 from evals.tree import Tree, open_tree
 from paper import verdicts
 from report import draw, figures, markdown, responses, rows, tables, view
-from report.markdown import bracketed, percent
-
-# Views of the page in the order of its navigation: id and name.
-VIEWS = (
-    ("overview", "Overview"),
-    ("results", "Results"),
-    ("training", "Training"),
-    ("samples", "Responses"),
-    ("paper", "Paper"),
-)
-EVALUATED = {"overview", "results", "samples"}  # views of a tree without runs
 
 HTML = ROOT / "report/html"
 BEFORE = 'document.documentElement.classList.add("js")'  # runs before the first paint
+# JSON in the page; the template's `tojson` also escapes what could close the script element that holds it.
+JSON = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False, "sort_keys": True}
 
 UNKNOWN = "unknown"
 # Verdicts that may hide a right answer.
@@ -49,13 +43,20 @@ HIDING = {
     "unparsed_gold": "could not be right: the reference answer is not readable",
 }
 
+LEADING = ("area", "avg_pooled", "avg_macro", "final")  # columns of tables before the others
+
 # Curves.
 
 DIGITS = 4  # significant digits in the page: more than a screen shows, at half the bytes
 DASH = 3  # pixels on the screen per unit of the printed pattern
 FRONT = 4  # lines of the overview's chart
 FRESH = "fresh"  # key of the settings of a sweep's fresh seeds, where each method is at its chosen value
+FIRST = (REFERENCE, "tepo")  # of these
 COLOURS = {look[0]: f"--line-{n}" for n, look in enumerate(draw.STYLES)}  # light and dark values: style.css
+
+
+def _rounded(cell: str, scale: float) -> float | None:
+    return float(f"{float(cell) * scale:.{DIGITS}g}") if cell else None
 
 
 def dynamics(tree: Tree) -> dict[str, Any]:
@@ -64,131 +65,75 @@ def dynamics(tree: Tree) -> dict[str, Any]:
 
     A line is a method of a model under one settings variant: mean over seeds by rollout and its 95 % interval.
     """
-    path = tree.layout.figures / "convergence_bands.csv"
-    declared, titles = figures.specification(), dict[str, str]()
-    charts = declared.charts
-    found: dict[tuple[str, str, str], dict[str, dict[str, list[float | None]]]] = {}
-    with written_by(markdown.command("report.convergence", tree)), cells_of(path):
-        needed = ("model", "method", "fresh", "series", "mean", "low", "high")
-        for row in read_csv(path, "the curves over seeds", needed):
-            titles[row["method"]] = str(tree.methods[row["method"]]["title"])
-            key = row["model"], row["method"], row["fresh"]
-            for end in needed[4:] if row["series"] in charts else ():
-                value = float(f"{float(row[end]) * charts[row['series']].scale:.{DIGITS}g}") if row[end] else None
-                found.setdefault(key, {}).setdefault(row["series"], {}).setdefault(end, []).append(value)
+    path, ends = tree.layout.figures / "convergence_bands.csv", ("mean", "low", "high")
+    declared, lines = figures.specification(), list[dict[str, Any]]()
     given = {split(tree.method_for(name) or name)[0]: place for name, place in declared.lines.items()}
-    looks = draw.looks((split(method)[0] for _, method, _ in found), given)
     variants = {name: str(body["title"]) for name, body in tree.matrix.get("variants", {}).items()}
-    lines: list[dict[str, Any]] = []
-    for (model, method, fresh), values in found.items():
-        name, variant = split(method)
-        colour, dashes, width = looks[name]
-        settings = FRESH if fresh == "yes" else variant or ""
-        title = titles[method].removesuffix(f", {variants.get(settings)}")  # the form shows the settings
-        look = {"colour": COLOURS[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
-        line: dict[str, Any] = {"model": model, "method": name, "settings": settings, "title": title}
-        lines.append(line | {"look": look, "values": values})
+    names = {"": "the scale's own", **variants, FRESH: "fresh seeds, each method at its chosen value"}
+    with written_by(markdown.command("report.convergence", tree)), cells_of(path):
+        needed = ("model", "method", "fresh", "series")
+        bands: Any = pd.DataFrame(read_csv(path, "the curves over seeds", (*needed, *ends)))
+        bands = bands[bands["series"].isin(list(declared.charts))]
+        looks = draw.looks((split(method)[0] for method in bands["method"]), given)
+        for (model, key, fresh), of in bands.groupby([*needed[:3]], sort=False):
+            values = {
+                series: {end: [_rounded(cell, declared.charts[series].scale) for cell in rows[end]] for end in ends}
+                for series, rows in of.groupby("series")
+            }
+            method, variant = split(key)
+            colour, dashes, width = looks[method]
+            settings = FRESH if fresh == "yes" else variant or ""
+            # The form shows the settings.
+            title = str(tree.methods[key]["title"]).removesuffix(f", {names.get(settings)}")
+            look = {"colour": COLOURS[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
+            line = {"model": model, "method": method, "settings": settings, "title": title}
+            lines.append(line | {"look": look, "values": values})
     lines.sort(key=lambda line: given.get(line["method"], len(given)))  # those of the figures are seen first
     there = {line["settings"] for line in lines}
-    names = {"": "the scale's own", **variants, FRESH: "fresh seeds, each method at its chosen value"}
+    # Of the first model: GRPO/DAPO, TEPO, one or two methods of no table, and those with the largest area.
+    wanted = next((line["model"] for line in lines), ""), FRESH if FRESH in there else ""
+    first = [split(tree.chosen.get((wanted[0], name)) or tree.method_for(name) or name)[0] for name in FIRST]
+    own = [split(str(row.method))[0] for row in rows.undeclared(tree, wanted[0]).values()] if lines else []
+    first += own if len(own) <= FRONT - len(first) else []
+    area = {
+        n: sum(value or 0.0 for value in line["values"]["reward"]["mean"])
+        for n, line in enumerate(lines)
+        if (line["model"], line["settings"]) == wanted and "reward" in line["values"]
+    }
     return {
         "panels": [
-            {"id": series, "title": chart.title, "label": chart.label}
-            for series, chart in charts.items()
+            {"id": series, **chart.model_dump(exclude={"scale"})}
+            for series, chart in declared.charts.items()
             if any(series in line["values"] for line in lines)
         ],
         "lines": lines,
         "settings": [(key, name) for key, name in names.items() if key in there],
-        "front": _front(lines, FRESH if FRESH in there else "", tree),
+        "front": sorted(area, key=lambda n: ([*first, lines[n]["method"]].index(lines[n]["method"]), -area[n]))[:FRONT],
     }
 
 
-def _front(lines: Sequence[Mapping[str, Any]], settings: str, tree: Tree) -> list[int]:
-    """Return the indices of GRPO/DAPO, TEPO, one or two methods of no table and those with the largest area, for the
-    first model."""
-    model = next((line["model"] for line in lines), "")
-    names = [split(tree.chosen.get((model, name)) or tree.method_for(name) or name)[0] for name in (REFERENCE, "tepo")]
-    own = [split(str(row.method))[0] for row in rows.undeclared(tree, model).values()] if model else []
-    names += own if len(own) <= FRONT - len(names) else []
+def _sweep(tree: Tree) -> Markup:
+    """Return the output of `report.sweep` and `report.frontier` as HTML; empty for a tree without a sweep.
 
-    def order(place: int) -> tuple[int, float]:
-        method, reward = lines[place]["method"], lines[place]["values"]["reward"]["mean"]
-        return (names.index(method) if method in names else len(names)), -sum(value or 0.0 for value in reward)
+    Raw HTML is escaped, each table has a scrolling box, and headings are one level lower, below that of the view.
+    """
+    from markdown_it import MarkdownIt
 
-    wanted = (model, settings)
-    found = [
-        n for n, one in enumerate(lines) if (one["model"], one["settings"]) == wanted and "reward" in one["values"]
-    ]
-    return sorted(found, key=order)[:FRONT]
-
-
-def _figures(tree: Tree) -> list[dict[str, Any]]:
-    """Return every figure of the plan: key, title and caption."""
-    found = []
-    for key in figures.offered(tree):
-        with written_by(markdown.command("report.figures", tree, "--figure", key)):
-            notes = read_json(tree.layout.figures / f"{key}.json", "the notes of the figure")["notes"]
-        title = figures.specification().figures[key].title
-        title = f"Figure {key.removeprefix('figure')}: {title}" if key.startswith("figure") else title
-        found.append({"key": key, "title": title, "words": [*view.paragraphs(key), *notes]})
-    return found
-
-
-def _sweep(tree: Tree) -> str:
-    """Return the output of `report.sweep` as HTML; empty for a tree without a sweep."""
     names = ("sweep", "frontier") if tree.matrix.get("sweep") else ()
     with written_by(markdown.command("report.sweep", tree)):
-        return "".join(_section(read_text(tree.root / f"sweep/{name}.md", "a sweep's table")) for name in names)
-
-
-def _claims(tree: Tree) -> dict[str, Any]:
-    """Return the verdicts of claims.csv for the template; decided: those that runs of this tree decide."""
-    with written_by(markdown.command("paper.claims", tree)):
-        found = verdicts.read(tree.root / "claims.csv")
-    anchors: set[str] = set()  # an id may occur only once in the page
-    for row in found:
-        row["anchor"] = "" if row["id"] in anchors else row["id"]
-        anchors.add(row["id"])
-        row |= {"figure": verdicts.figure(row), "beside": verdicts.beside(row)}
-    own = (row for row in found if row["source"] == verdicts.RUNS and not row["setting"])  # as the scale trains
-    decided = [row for row in own if row["verdict"] in verdicts.DECIDED]
-    return {"rows": found, "decided": decided, "rule": verdicts.RULE, "meaning": verdicts.MEANING}
-
-
-# Tables. `report.view` decides what a cell shows; this part adds links.
-
-LEADING = ("area", "avg_pooled", "avg_macro", "final")  # columns before the others
-
-
-def _tables(tree: Tree, linked: Container[str]) -> list[dict[str, Any]]:
-    """Return the tables that have a number. linked: paths of the checkpoints whose responses the page has.
-
-    A scale of the paper's rows shows the paper's tables first, any other the table of all runs.
-    """
-    shown = [tables.shown(tree, key) for key in rows.offered()]
-    papers = bool(view.paragraphs(f"scale-{tree.scale}"))
-    shown.sort(key=lambda table: table["generated"] if papers else not table["generated"])
-    return [_table(table, tree, linked) for table in shown if not table["empty"]]
-
-
-def _table(table: dict[str, Any], tree: Tree, linked: Container[str]) -> dict[str, Any]:
-    for block in table["blocks"]:
-        absent = [row["name"] for row in block["rows"] if not row["ran"]]
-        block["caption"] = f"{block['head']}; {tree.scale} scale. {block['baseline']}"
-        block["caption"] += f" Not run at this scale: {', '.join(absent)}." if absent else ""
-        block |= {"title": block["title"] or block["model"], "rows": [row for row in block["rows"] if row["ran"]]}
-        for cell in (cell for row in block["rows"] for cell in row["cells"].values()):
-            against = "" if cell["versus"] is None else f"{markdown.with_interval(cell, 'versus')} against the baseline"
-            cell |= {"href": _address(cell, linked), "against": against}
-    table["blocks"] = [block for block in table["blocks"] if block["rows"]]
-    order = {slot: place for place, slot in enumerate(LEADING)}
-    table["columns"].sort(key=lambda column: order.get(column["slot"], len(order)))
-    table["notes"] = [*table["again"], *view.paragraphs(f"table{table['key']}"), *table["notes"]]
-    return table | {"file": f"tables/table{table['key']}.tidy.csv"}
+        text = "\n\n".join(read_text(tree.root / f"sweep/{name}.md", "a sweep's table") for name in names)
+    lower = re.sub(r"^#(?=#* )", "##", text, flags=re.MULTILINE)
+    text = MarkdownIt("commonmark", {"html": False}).enable("table").render(lower)
+    return Markup(
+        text.replace("<table>", '<div class="wide"><table class="plain">').replace("</table>", "</table></div>")
+    )
 
 
 def _address(cell: Mapping[str, Any], linked: Container[str]) -> str:
-    """Return the link of a number: the responses of its first checkpoint; empty without responses."""
+    """Return the link of a number: the responses of its first checkpoint; empty without responses.
+
+    linked: paths of the checkpoints whose responses the page has.
+    """
     paths = [checkpoint.path.as_posix() for checkpoint in cell["runs"]]
     if not cell["measured"] or cell["kind"] == "delta" or not paths or paths[0] not in linked:
         return ""
@@ -196,154 +141,63 @@ def _address(cell: Mapping[str, Any], linked: Container[str]) -> str:
     return "samples?" + urlencode({"left": paths[0], **benchmark}, safe="/=@")
 
 
-def _scores(tree: Tree, linked: Container[str]) -> str:
-    """Return the scores of a tree without runs, such as one of `evals.run`, as HTML: a row per checkpoint."""
-    titles = {POOLED: "Average of responses", MACRO: "Average of benchmarks"}
-    titles |= {str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}
-    escape = markdown.escape_markdown
-
-    def cell(at: Checkpoint, key: str) -> str:
-        if (score := tree.scores.get((at, key))) is None:
-            return "–"
-        text = escape(bracketed(percent(score.value), score.low, score.high, percent))
-        href = _address({"runs": (at,), "measured": True, "kind": "run", "benchmark": key}, linked)
-        return f"[{text}](#{href})" if href else text
-
-    lines = []
-    for at in tree.checkpoints:
-        name = at.run.model if at.run.method == BASE else responses.title(at, tree)
-        lines.append([escape(name), *(cell(at, key) for key in titles)])
-    note = f"{tree.matrix['note']} Percent of responses that are right, with 95 % intervals: [scores.csv](scores.csv)."
-    table = markdown.markdown_table(["Checkpoint", *map(escape, titles.values())], lines, "---:", escape=str)
-    return _section("\n".join([*table, "", note]))
-
-
-def _state(record: Mapping[str, Any] | None) -> str:
-    """Return what a reader should know of a run, such as `collapsed at rollout 6 of 16`; else the empty string."""
-    if record is None:
-        return "not finished"
-    at, planned = record.get("collapsed_at"), (record.get("spec", {}).get("training") or {}).get("rollouts")
-    collapse = "" if at is None else f"collapsed at rollout {at}" + (f" of {planned}" if planned else "")
-    return str(record.get("no_update") or collapse)
-
-
-# Settings, machines and code of the runs.
-
-
 def facts(tree: Tree) -> list[tuple[str, str]]:
     """Return models, methods, settings, time, machines and code of the runs as pairs of name and text."""
     records = [record for run in tree.runs if (record := tree.record(run)) is not None]
-    made = [record.get("environment") or {} for record in records]
-    models = [
-        f"{model['title']}, standing for {model['stands_for']}" if model.get("stands_for") else str(model["title"])
-        for model in tree.models
-    ]
+    models = [m["title"] + (f", standing for {m['stands_for']}" if m.get("stands_for") else "") for m in tree.models]
     wall, cpu = (math.fsum(record.get(name) or 0.0 for record in records) for name in ("wall_seconds", "cpu_seconds"))
     training = (tree.matrix.get("training") or {}).items()
-    packages = {  # where runs differ, every version
-        f"{name} {version}"
-        for environment in made
-        for name, version in {"python": environment.get("python"), **(environment.get("packages") or {})}.items()
-        if version is not None
-    }
+    machines, commits, packages = dict[str, None](), dict[str, None](), set[str]()  # where runs differ, each
+    for made in (record.get("environment") or {} for record in records):
+        threads = f", {made['threads']} threads per job" if made.get("threads") else ""
+        machines[f"{made.get('cpu') or 'unknown processor'}, {made.get('cores') or UNKNOWN} cores{threads}"] = None
+        dirty = {True: " with uncommitted changes", False: "", None: " (clean or not: unknown)"}[made.get("dirty")]
+        known = f"{str(made['commit'])[:12]}{dirty}" if made.get("commit") else f"{UNKNOWN} (not a git checkout)"
+        commits[f"commit {known}"] = None
+        versions = {"python": made.get("python"), **(made.get("packages") or {})}
+        packages |= {f"{name} {version}" for name, version in versions.items() if version is not None}
     return [
         ("Models", ", ".join(models)),
         ("Training", ", ".join(f"{name} {value}" for name, value in training) or UNKNOWN),
         ("Runs", f"{len(records)} of {len(tree.runs)} finished, {wall:.0f} s of wall time, {cpu / 3600:.1f} CPU hours"),
-        ("On", "; ".join(dict.fromkeys(map(_machine, made))) or UNKNOWN),
-        ("Code", "; ".join(dict.fromkeys(map(_commit, made))) or UNKNOWN),
+        ("On", "; ".join(machines) or UNKNOWN),
+        ("Code", "; ".join(commits) or UNKNOWN),
         ("Packages", ", ".join(sorted(packages)) or UNKNOWN),
     ]
 
 
-def _machine(environment: Mapping[str, Any]) -> str:
-    threads = f", {environment['threads']} threads per job" if environment.get("threads") else ""
-    return f"{environment.get('cpu') or 'unknown processor'}, {environment.get('cores') or UNKNOWN} cores{threads}"
-
-
-def _commit(environment: Mapping[str, Any]) -> str:
-    if not environment.get("commit"):
-        return "commit unknown (not a git checkout)"
-    dirty = {True: " with uncommitted changes", False: "", None: " (clean or not: unknown)"}
-    return f"commit {str(environment['commit'])[:12]}{dirty[environment.get('dirty')]}"
-
-
-# Warnings to read before relying on a number.
-
-
 def warnings(tree: Tree, missing: Sequence[str]) -> list[str]:
-    """Return one sentence per warning. missing: sentences on gaps in the tables."""
-    records = {run: tree.record(run) for run in tree.runs}
-    sentences = [f"{run.path.as_posix()}: {_state(record)}." for run, record in records.items() if _state(record)]
-    sentences += [*missing, *view.missed_targets(tree, tree.runs), *_hidden_answers(tree)]
-    sentences += _unequal_runs(tree, records)
-    sentences += [f"{line}." for line in (*tree.mixtures(), *tree.code_warnings())]
-    if any(((record or {}).get("environment") or {}).get("dirty") for record in records.values()):
-        sentences.append("Trained from a working tree with uncommitted changes: the commit alone is not the code.")
-    return list(dict.fromkeys(sentences))
-
-
-def _hidden_answers(tree: Tree) -> Iterator[str]:
-    """Yield one sentence per verdict of HIDING that occurs, over all scored responses."""
-    benchmarks = {str(benchmark["key"]) for benchmark in tree.benchmarks}
-    counts = [score.counts for (_, key), score in tree.scores.items() if key in benchmarks]
-    for verdict, meaning in HIDING.items():
-        if total := sum(count[verdict] or 0 for count in counts):
-            yield f"{total} responses {meaning}."
-
-
-def _unequal_runs(tree: Tree, records: Mapping[Run, Mapping[str, Any] | None]) -> list[str]:
-    """Return a sentence for each input that runs should share and do not."""
-    found: dict[tuple[str, object, str], list[object]] = {}  # by model, variant or base, and the shared input
-    for run, record in records.items():
-        if record is None:
+    """Return one sentence per warning, to read before relying on a number. missing: sentences on gaps in the tables."""
+    sentences, dirty = list[str](), False
+    shared = defaultdict[tuple[str, object, str], list[object]](list)  # what runs should share and may not
+    for run in tree.runs:
+        if (record := tree.record(run)) is None:
+            sentences.append(f"{run.path.as_posix()}: not finished.")
             continue
-        inputs = record.get("inputs") or {}
+        inputs, training, at = record.get("inputs") or {}, record["spec"].get("training"), record.get("collapsed_at")
+        of = f" of {training['rollouts']}" if training and training.get("rollouts") else ""
+        if state := record.get("no_update") or ("" if at is None else f"collapsed at rollout {at}{of}"):
+            sentences.append(f"{run.path.as_posix()}: {state}.")
+        dirty |= bool((record.get("environment") or {}).get("dirty"))
+        shared[run.model, run.variant, "prompts"].append(inputs.get("prompts"))
+        shared[run.model, run.variant, "training settings"].append(training)
         # Over all variants: runs of a seed share a base; where all seeds have one base, all runs start from it.
         base = tree.base(run.model, run.seed) or run.seed
-        for share, what, value in (
-            (run.variant, "prompts", inputs.get("prompts")),
-            (run.variant, "training settings", record["spec"].get("training")),
-            (base, "base weights", inputs.get("base")),
-        ):
-            found.setdefault((run.model, share, what), []).append(value)
-    return [
-        f"{model}: runs differ in {what}: their rows differ in more than the method."
-        for (model, _, what), values in found.items()
-        if any(value != values[0] for value in values)
+        shared[run.model, base, "base weights"].append(inputs.get("base"))
+    benchmarks = {str(benchmark["key"]) for benchmark in tree.benchmarks}
+    counts = [score.counts for (_, key), score in tree.scores.items() if key in benchmarks]
+    hidden = {meaning: sum(count[verdict] or 0 for count in counts) for verdict, meaning in HIDING.items()}
+    differ = [(model, what) for (model, _, what), of in shared.items() if any(value != of[0] for value in of)]
+    sentences += [
+        *missing,
+        *view.missed_targets(tree, tree.runs),
+        *(f"{total} responses {meaning}." for meaning, total in hidden.items() if total),
+        *(f"{model}: runs differ in {what}: their rows differ in more than the method." for model, what in differ),
+        *(f"{line}." for line in (*tree.mixtures(), *tree.code_warnings())),
     ]
-
-
-# The page.
-
-
-def _data(value: Mapping[str, Any]) -> str:
-    """Return JSON that is safe inside a script element: no text can close the element."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _policy(*scripts: str) -> str:
-    """Return the content security policy: it allows only these scripts and files next to the page."""
-    # `file:` in addition to 'self': browsers do not count files next to a page opened from disk as the same origin.
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return (
-        f"default-src 'none'; script-src {hashes} 'self' file:; style-src 'unsafe-inline' 'self' file:; "
-        "img-src 'self' file:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _section(markdown: str) -> str:
-    """Render Markdown as HTML, with each table in a scrolling box. Raw HTML is escaped.
-
-    Headings move one level down, below the heading of the view.
-    """
-    from markdown_it import MarkdownIt
-
-    lower = re.sub(r"^#(?=#* )", "##", markdown, flags=re.MULTILINE)
-    text = MarkdownIt("commonmark", {"html": False}).enable("table").render(lower)
-    return text.replace("<table>", '<div class="wide"><table class="plain">').replace("</table>", "</table></div>")
+    if dirty:
+        sentences.append("Trained from a working tree with uncommitted changes: the commit alone is not the code.")
+    return list(dict.fromkeys(sentences))
 
 
 def build(tree: Tree) -> str:
@@ -351,35 +205,44 @@ def build(tree: Tree) -> str:
 
     Raises MissingInputError or CorruptInputError naming the first file that is missing or broken, and its command.
     """
-    browser = responses.view(tree)
-    data = browser.pop("data")
-    linked = data["samples"]["checkpoints"]
-    context: dict[str, Any] = {"matrix": tree.matrix, "lead": view.lead(tree.matrix), "linked": linked, **browser}
-    context["answered"] = data["samples"]["benchmarks"]
-    context["reading"] = view.paragraphs("tables")
+    data, kept = responses.view(tree), tree.layout.responses.is_file()
+    shown, notes, context = list[dict[str, Any]](), dict[str, list[str]](), dict[str, Any]()
     if tree.runs:
-        tables, curves = _tables(tree, linked), dynamics(tree)
-        context["evaluated"] = ""
-        context |= {"views": VIEWS, "claims": _claims(tree), "figures": _figures(tree), "sweep": _sweep(tree)}
-        context |= {"facts": facts(tree), "dynamics": curves}
-        data["dynamics"] = curves
-    else:  # of `evals.run`: scores and responses
-        tables = []
-        context["evaluated"] = _scores(tree, linked)
-        context |= {"views": [one for one in VIEWS if one[0] in EVALUATED], "claims": None, "facts": []}
-        context |= {"dynamics": {"front": []}, "sweep": ""}
-    missing = [note for table in tables for note in table["notes"] if note.startswith("Missing")]
+        shown = [table for key in rows.offered() if not (table := tables.shown(tree, key))["empty"]]
+        # A scale of the paper's rows shows the paper's tables first, any other the table of all runs.
+        papers = bool(view.paragraphs(f"scale-{tree.scale}"))
+        shown.sort(key=lambda table: table["generated"] if papers else not table["generated"])
+        for table in shown:
+            table["blocks"] = [block for block in table["blocks"] if any(row["ran"] for row in block["rows"])]
+            table["columns"].sort(key=lambda column: [*LEADING, column["slot"]].index(column["slot"]))
+        data["dynamics"] = dynamics(tree)
+        context = {"claims": view.claims(tree), "facts": facts(tree)}
+        for key in figures.offered(tree):
+            with written_by(markdown.command("report.figures", tree, "--figure", key)):
+                notes[key] = read_json(tree.layout.figures / f"{key}.json", "the notes of the figure")["notes"]
     script, style = (
-        responses.vendored(f"uplot/{library}").decode("utf-8") + read_text(HTML / own)
+        (responses.VENDOR / f"uplot/{library}").read_text(encoding="utf-8") + read_text(HTML / own)
         for library, own in (("uPlot.iife.min.js", "page.js"), ("uPlot.min.css", "style.css"))
     )
-    parts = {"style": style, "before": BEFORE, "script": script, "data": _data(data)}
-    template = markdown.environment(HTML, autoescape=True).get_template("page.html.j2")
-    return template.render(
-        context | {name: Markup(text) for name, text in parts.items()},
-        tables=tables,
-        warnings=warnings(tree, missing),
-        policy=_policy(BEFORE, script),
+    titles = {str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}
+    environment = markdown.environment(HTML, autoescape=True)
+    environment.policies["json.dumps_kwargs"] = JSON
+    return environment.get_template("page.html.j2").render(
+        context,
+        tree=tree,
+        data=data,
+        sample=tree.once(responses.kept_sample)[1] if kept else None,
+        figures=figures.specification().figures,
+        notes=notes,
+        benchmarks={POOLED: "Average of responses", MACRO: "Average of benchmarks"} | titles,
+        tables=shown,
+        sweep=_sweep(tree),
+        warnings=warnings(tree, [note for table in shown for note in table["notes"] if note.startswith("Missing")]),
+        # Of the scripts that the content security policy allows.
+        hashes=[base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (BEFORE, script)],
+        address=partial(_address, linked=data["samples"]["checkpoints"]),
+        **{name: Markup(text) for name, text in (("style", style), ("before", BEFORE), ("script", script))},
+        **{"view": view, "verdicts": verdicts, "markdown": markdown, "responses": responses, "VERDICTS": VERDICTS},
     )
 
 
@@ -395,9 +258,8 @@ def _place(tree: Tree) -> Results:
     folder.mkdir(parents=True, exist_ok=True)
     for path in tree.root.iterdir():
         link = folder / path.name
-        if link.is_symlink():  # of an earlier version of the results
-            link.unlink()
-        if not link.exists():
+        if link.is_symlink() or not link.exists():  # of an earlier version of the results
+            link.unlink(missing_ok=True)
             link.symlink_to(path)
     return Results(Path(os.path.relpath(folder)))
 

@@ -12,8 +12,6 @@ Published results have no samples and grades but a sample of the responses, `res
 every checkpoint, and the first responses to each. The page shows it in the same view, with a note.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import io
@@ -21,9 +19,14 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import read_jsonl
@@ -31,11 +34,8 @@ from core.layout import BASE, REFERENCE, Checkpoint, Run
 from core.provenance import ROOT, sha256_bytes, sha256_file
 from evals import benchmark as registry
 from evals import store
-from evals.scores import NOT_CORRECT
+from evals.data import items
 from evals.tree import Tree
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FOLDER = "report.data"  # of the companion files, next to the page
 VENDOR = ROOT / "report/vendor"
@@ -47,21 +47,31 @@ SIZES = ((20, 4), (20, 2), (10, 2), (10, 1), (5, 1))
 OURS = re.compile(r"(samples|problems|figures)(/.+)?|math\.(js|css|LICENSE)|\.snakemake_timestamp")
 KEY = ("item_id", "sample")
 DRAWN, GRADED = ("prompt", "response", "stop", "tokens"), ("verdict", "extracted", "rule")
+NUMBERS = ("sample", "tokens")  # of these; the others are text
+# Columns of responses.parquet; problem and gold as the grader read them, None: unknown.
+COLUMNS = ("benchmark", "item", "checkpoint", "prompt", "problem", "gold", *DRAWN[1:], *GRADED)
 
 
-def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, tuple[str, str | None]]]:
-    """Return the checkpoints with samples and grades, each with its benchmarks, in the matrix's order. A benchmark has
-    its problems' sha256 and a stamp. Companion files carry the stamp too, so that the page cannot mix old and new.
+class Answers(NamedTuple):
+    """The responses of a checkpoint to a benchmark, and what they were made from."""
+
+    stamp: str  # companion files carry it too, so that the page cannot mix old and new
+    data: str | None  # sha256 of the problems
+    rows: Callable[[], pd.DataFrame]  # one per response, by item and sample: KEY, DRAWN and GRADED; None where unknown
+
+
+def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, Answers]]:
+    """Return the checkpoints with samples and grades, each with its benchmarks, in the matrix's order.
 
     Raises MissingInputError for a scored checkpoint without samples, CorruptInputError for grades of other samples.
     """
-    found: dict[Checkpoint, dict[str, tuple[str, str | None]]] = {}
+    found: dict[Checkpoint, dict[str, Answers]] = {}
     if tree.layout.responses.is_file():
-        kept: Sample = tree.once(kept_sample)
-        for path, benchmark in kept.rows:
-            found.setdefault(Checkpoint.parse(path), {})[benchmark] = kept.stamp, None
+        sample, _, stamp = tree.once(kept_sample)
+        for (path, benchmark), rows in sample.groupby(["checkpoint", "benchmark"], sort=False):
+            found.setdefault(Checkpoint.parse(path), {})[benchmark] = Answers(stamp, None, rows.copy)
         return {checkpoint: found[checkpoint] for checkpoint in tree.checkpoints if checkpoint in found}
-    scored = {at for at, _ in tree.scores} if tree.layout.scores.is_file() and not tree.is_reference else set()
+    scored = {at for at, _ in tree.scores} if tree.layout.scores.is_file() and not tree.is_reference else ()
     for checkpoint in tree.checkpoints:
         grades = tree.layout.grades(checkpoint) / "grades.json"
         samples = tree.layout.samples(checkpoint) / "samples.json"
@@ -73,71 +83,38 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, tuple[str, str | None]]]
             drawn = store.entry_of(sampled, samples, benchmark)
             if entry["samples_sha256"] != drawn["sha256"]:
                 raise CorruptInputError(f"{grades}: {benchmark}: these grades are of other samples: grade again")
-            of_data = (drawn.get("data") or {}).get("sha256")
-            found.setdefault(checkpoint, {})[benchmark] = entry["sha256"][:12], of_data
+            rows = partial(_read, benchmark, (grades.parent, entry), (samples.parent, drawn))
+            answers = Answers(entry["sha256"][:12], (drawn.get("data") or {}).get("sha256"), rows)
+            found.setdefault(checkpoint, {})[benchmark] = answers
     return found
 
 
-def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> pd.DataFrame:
-    """Return one row per response, by item and sample, with columns KEY, DRAWN and GRADED; None where unknown. That
-    the grades are of these samples: `evaluated`."""
-    if tree.layout.responses.is_file():
-        kept: Sample = tree.once(kept_sample)
-        return kept.rows[checkpoint.path.as_posix(), benchmark]
-    graded = _table(tree.layout.grades(checkpoint), "grades.json", benchmark, (*KEY, *GRADED))
-    sampled = _table(tree.layout.samples(checkpoint), "samples.json", benchmark, (*KEY, *DRAWN))
-    return sampled.merge(graded, "left", on=list(KEY)).sort_values("sample", kind="stable")
+def _read(benchmark: str, *sides: tuple[Path, Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the rows of `Answers`; bytes that are not UTF-8 become escapes. sides: of grades and of samples, the
+    folder and its entry of the benchmark."""
+    frames = []
+    for (folder, entry), columns in zip(sides, (GRADED, DRAWN), strict=True):
+        table = store.read_table(folder / f"{benchmark}.parquet", (*KEY, *columns), entry)
+        values = {
+            name: table[name].to_pylist() if name in NUMBERS else store.texts(table[name], "backslashreplace")
+            for name in (*KEY, *columns)
+        }
+        frames.append(pd.DataFrame(values, dtype=object))  # None stays None, integers stay integers
+    return frames[1].merge(frames[0], "left", on=list(KEY)).sort_values("sample", kind="stable")
 
 
-def _table(folder: Path, record: str, benchmark: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Return columns of one benchmark in a folder of samples or grades; bytes that are not UTF-8 become escapes."""
-    import pyarrow as pa
-
-    entry = store.entry_of(store.read_record(folder / record), folder / record, benchmark)
-    table = store.read_table(folder / f"{benchmark}.parquet", columns, entry)
-    values = {}
-    for name in columns:
-        is_text = pa.types.is_string(table[name].type) or pa.types.is_large_string(table[name].type)
-        values[name] = store.texts(table[name], "backslashreplace") if is_text else table[name].to_pylist()
-    return _frame(values)
-
-
-def _frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(columns, dtype=object)  # Python objects: None stays None, integers stay integers
-
-
-# The sample of responses in published results: one row per response.
-
-PLACE = ("benchmark", "item", "checkpoint")
-ASKED = ("prompt", "problem", "gold")  # problem and gold as the grader read them; None: unknown
-COLUMNS = tuple(dict.fromkeys((*PLACE, *ASKED, *DRAWN, *GRADED)))
-
-
-class Sample(NamedTuple):
-    """The content of responses.parquet. size: most problems of each benchmark, and most responses to each."""
-
-    rows: dict[tuple[str, str], pd.DataFrame]  # by checkpoint and benchmark
-    size: tuple[int, int]
-    stamp: str
-
-
-def kept_sample(tree: Tree) -> Sample:
-    """Return the sample of a kept tree; raises CorruptInputError for a damaged file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def kept_sample(tree: Tree) -> tuple[pd.DataFrame, tuple[int, int], str]:
+    """Return the content of responses.parquet: its rows; most problems of each benchmark, and most responses to each;
+    its stamp. Raises CorruptInputError for a damaged file."""
     data = tree.layout.responses.read_bytes()
     try:
         table = pq.read_table(pa.BufferReader(data), columns=list(COLUMNS))
         size = int(table.schema.metadata[b"problems"]), int(table.schema.metadata[b"responses"])
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise CorruptInputError(f"{tree.layout.responses}: not a sample of responses ({reason})") from error
-    rows = _frame(table.to_pydict()).rename(columns={"item": "item_id"})
-    by_place: Any = rows.groupby(["checkpoint", "benchmark"], sort=False)
-    return Sample(dict(iter(by_place)), size, sha256_bytes(data)[:12])
+        what = f"not a sample of responses ({' '.join(str(error).split())})"
+        raise CorruptInputError(f"{tree.layout.responses}: {what}") from error
+    rows = pd.DataFrame(table.to_pydict(), dtype=object).rename(columns={"item": "item_id"})
+    return rows, size, sha256_bytes(data)[:12]
 
 
 def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes]]:
@@ -147,22 +124,18 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
     data: folder of the benchmarks' problems, for problem and gold. Problems are taken in the order of their ids, which
     are hashes of their texts: a random choice that is the same for every checkpoint.
     """
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     found = []
     for checkpoint, benchmarks in tree.once(evaluated).items():
-        for benchmark in benchmarks:
-            rows = read(tree, checkpoint, benchmark).rename(columns={"item_id": "item"})
-            rows = rows.assign(benchmark=benchmark, checkpoint=checkpoint.path.as_posix())
-            rows["place"] = rows["item"].rank(method="dense") - 1
+        for benchmark, answers in benchmarks.items():
+            rows = answers.rows().rename(columns={"item_id": "item"})
+            place = rows["item"].rank(method="dense") - 1
+            rows = rows.assign(benchmark=benchmark, checkpoint=checkpoint.path.as_posix(), place=place)
             rows = rows[(rows["place"] < SIZES[0][0]) & (rows["sample"] < SIZES[0][1])]
-            known = pd.DataFrame(_problems(tree, benchmark, data), columns=["item", *ASKED[1:]], dtype=object)
+            known = pd.DataFrame(_problems(tree, benchmark, data), columns=["item", "problem", "gold"], dtype=object)
             found.append(rows.merge(known, "left", on="item"))
     # Answers of all checkpoints to one problem are adjacent: most are similar and compress well.
     every = pd.concat(found) if found else pd.DataFrame(columns=[*COLUMNS, "place", "sample"])
-    every = every.sort_values([*PLACE, "sample"]).map(lambda v: store.clean(v) if isinstance(v, str) else v)
+    every = every.sort_values([*COLUMNS[:3], "sample"]).map(lambda v: store.clean(v) if isinstance(v, str) else v)
     schema = pa.schema([(name, pa.int64() if name == "tokens" else pa.string()) for name in COLUMNS])
     for problems, responses in SIZES:
         rows = every[(every["place"] < problems) & (every["sample"] < responses)]
@@ -191,12 +164,10 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
     fresh = Path(tempfile.mkdtemp(dir=root, prefix=f".{FOLDER}."))
     fresh.chmod(0o755)  # mkdtemp's folder is private; a web server must be able to read it
     try:
-        checkpoints = tree.once(evaluated)
-        for checkpoint, stamps in checkpoints.items():
-            for benchmark, (stamp, _) in stamps.items():
-                rows = read(tree, checkpoint, benchmark)
-                _write_responses(fresh, f"samples/{checkpoint.path.as_posix()}/{benchmark}", stamp, rows)
-        for benchmark in sorted({key for stamps in checkpoints.values() for key in stamps}):
+        for checkpoint, benchmarks in tree.once(evaluated).items():
+            for benchmark, answers in benchmarks.items():
+                _write_answers(fresh, f"samples/{checkpoint.path.as_posix()}/{benchmark}", answers)
+        for benchmark in sorted({key for benchmarks in tree.once(evaluated).values() for key in benchmarks}):
             meant = registry.benchmark(benchmark).meant if registry.registered(benchmark) else ""
             known = _problems(tree, benchmark, data)  # with the notation that models learn and prompts do not explain
             shown = [[id, f"{problem} ({meant})" if meant else problem, gold] for id, problem, gold in known]
@@ -211,11 +182,6 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def vendored(name: str) -> bytes:
-    """Return a vendored file that runs in the page, such as `uplot/uPlot.min.css`."""
-    return (VENDOR / name).read_bytes()
-
-
 def _put(folder: Path, name: str, value: Any) -> None:
     """Write the script that passes `value` to the page under `name`."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -226,57 +192,51 @@ def _put(folder: Path, name: str, value: Any) -> None:
     path.write_text(f"bench.arrived({json.dumps(name)},{json.dumps(packed)});\n", encoding="ascii")
 
 
-def _write_responses(folder: Path, name: str, stamp: str, rows: pd.DataFrame) -> None:
-    """Write the index of one benchmark and its text files. rows: of `read`."""
-    items: list[dict[str, Any]] = []
-    texts: list[list[Any]] = []
-    file = size = 0
-    for id, of_item in rows.groupby("item_id", sort=False):
+def _write_answers(folder: Path, name: str, answers: Answers) -> None:
+    """Write the index of one benchmark and its text files."""
+    index, files, size = list[dict[str, Any]](), [list[list[Any]]()], 0
+    for id, of_item in answers.rows().groupby("item_id", sort=False):
         of = {column: of_item[column].tolist() for column in (*DRAWN, *GRADED)}
         prompts, shown, whole = of.pop("prompt"), [], {}
         for k, text in enumerate(of.pop("response")):
             if (left_out := len(text) - HEAD - TAIL) > 0:
-                whole[k] = f"{name}.{len(items)}.{k}.txt"
+                whole[k] = f"{name}.{len(index)}.{k}.txt"
                 (folder / whole[k]).parent.mkdir(parents=True, exist_ok=True)
                 # The mark at its beginning tells a browser the encoding.
                 (folder / whole[k]).write_text(text, encoding="utf-8-sig", errors="replace")
                 note = f"[{left_out:,} of {len(text):,} characters left out]"
                 text = f"{text[:HEAD]}\n\n{note}\n\n{text[-TAIL:]}"
             shown.append(text)
-        items.append({"id": id, "file": file, "place": len(texts)} | of | ({"whole": whole} if whole else {}))
-        texts.append([prompts[0], shown])
-        size += sum(map(len, shown))
         if size >= TEXT_BYTES:
-            _put(folder, f"{name}.{file}", texts)
-            file, size, texts = file + 1, 0, []
-    if texts:
-        _put(folder, f"{name}.{file}", texts)
-    _put(folder, name, {"stamp": stamp, "items": items})
+            files, size = [*files, []], 0
+        place = {"id": id, "file": len(files) - 1, "place": len(files[-1])}
+        index.append(place | of | ({"whole": whole} if whole else {}))
+        files[-1].append([prompts[0], shown])
+        size += sum(map(len, shown))
+    for n, texts in enumerate(files):
+        _put(folder, f"{name}.{n}", texts)
+    _put(folder, name, {"stamp": answers.stamp, "items": index})
 
 
 def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
     """Return [id, problem, gold] as the grader reads them; empty where there is neither a data folder nor a sample."""
-    from evals.data import items
-
+    answered = {at: of[benchmark] for at, of in tree.once(evaluated).items() if benchmark in of}
     if tree.layout.responses.is_file():
-        rows = next(rows for (_, key), rows in tree.once(kept_sample).rows.items() if key == benchmark)
+        rows = next(iter(answered.values())).rows()
         known = rows[rows["gold"].notna()].drop_duplicates("item_id")
         return list(known[["item_id", "problem", "gold"]].to_numpy().tolist())
     if data is None:
         return []
     path = data / f"{benchmark}.jsonl"
-    found = items(read_jsonl(path, f"the problems of {benchmark}"), str(path))
-    digest = sha256_file(path)
-    for checkpoint, benchmarks in tree.once(evaluated).items():
-        if benchmark in benchmarks and benchmarks[benchmark][1] not in (None, digest):
-            record = tree.layout.samples(checkpoint) / "samples.json"
-            raise CorruptInputError(
-                f"{path}: not the problems that {record} was made from; set --data to the folder that holds them"
-            )
+    found, digest = items(read_jsonl(path, f"the problems of {benchmark}"), str(path)), sha256_file(path)
+    if other := [at for at, answers in answered.items() if answers.data not in (None, digest)]:
+        record = tree.layout.samples(other[0]) / "samples.json"
+        to_set = "set --data to the folder that holds them"
+        raise CorruptInputError(f"{path}: not the problems that {record} was made from; {to_set}")
     return [[item.item_id, item.problem, item.answer] for item in found]
 
 
-# Names and counterparts of checkpoints.
+# The browser of responses in the page.
 
 
 def title(checkpoint: Checkpoint, tree: Tree) -> str:
@@ -294,38 +254,27 @@ def title(checkpoint: Checkpoint, tree: Tree) -> str:
     return f"{model}{tree.methods[run.method]['title']}, seed {run.seed}, step {checkpoint.step}{early}"
 
 
-def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:
-    """Return GRPO/DAPO's checkpoint of the same model, settings, seed and step, else the base."""
-    run = checkpoint.run
-    method = tree.method_for(REFERENCE + (f"@{run.variant}" if run.variant else ""))
-    if tree.is_fresh(run):  # on a sweep's fresh seeds each method is at the value chosen for it
-        method = tree.chosen.get((run.model, REFERENCE), method)
-    others = [Checkpoint(Run(run.model, method or BASE, run.seed), checkpoint.step), tree.base(run.model, run.seed)]
-    return next((other for other in others if other in tree.evaluated and other != checkpoint), None)
-
-
 def view(tree: Tree) -> dict[str, Any]:
-    """Return the browser of responses for the template; `data` is for the page's scripts."""
-    checkpoints = tree.once(evaluated)
-    entries: dict[str, dict[str, Any]] = {}
-    tepo, beside = tree.method_for("tepo"), dict[Checkpoint, bool]()
-    for checkpoint, stamps in checkpoints.items():
-        other = counterpart(checkpoint, tree)
-        beside[checkpoint] = other in checkpoints
-        entries[checkpoint.path.as_posix()] = {
-            "title": title(checkpoint, tree),
-            "beside": other.path.as_posix() if other and beside[checkpoint] else None,
-            "benchmarks": {key: stamp for key, (stamp, _) in stamps.items()},
+    """Return what the page's browser of responses shows, and where it finds it."""
+    answered, tepo = tree.once(evaluated), tree.method_for("tepo")
+    entries, beside = dict[str, dict[str, Any]](), dict[Checkpoint, bool]()
+    for at, answers in answered.items():
+        # Beside it: GRPO/DAPO's checkpoint of the same model, settings, seed and step, else the base.
+        method = tree.method_for(REFERENCE + (f"@{at.run.variant}" if at.run.variant else ""))
+        if tree.is_fresh(at.run):  # on a sweep's fresh seeds each method is at the value chosen for it
+            method = tree.chosen.get((at.run.model, REFERENCE), method)
+        reference = Checkpoint(Run(at.run.model, method or BASE, at.run.seed), at.step)
+        both = (reference, tree.base(at.run.model, at.run.seed))
+        other = next((one for one in both if one in tree.evaluated and one != at), None)
+        beside[at] = other in answered
+        entries[at.path.as_posix()] = {
+            "title": title(at, tree),
+            "beside": other.path.as_posix() if other and beside[at] else None,
+            "benchmarks": {key: of.stamp for key, of in answers.items()},
         }
-    scored = {key for stamps in checkpoints.values() for key in stamps}
-    benchmarks = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) in scored]
+    keys = {key for benchmarks in answered.values() for key in benchmarks}
+    benchmarks = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) in keys]
     # Shown first: TEPO next to its counterpart, else any checkpoint with one.
     start = max(beside, key=lambda at: (beside[at], at.run.key == tepo), default=None)
-    return {
-        "sample": tree.once(kept_sample).size if tree.layout.responses.is_file() else None,
-        "verdicts": ("correct", *NOT_CORRECT),
-        "data": {
-            "folder": FOLDER,
-            "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start and start.path.as_posix()},
-        },
-    }
+    samples = {"checkpoints": entries, "benchmarks": benchmarks, "start": start and start.path.as_posix()}
+    return {"folder": FOLDER, "samples": samples}

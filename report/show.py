@@ -17,7 +17,6 @@ from typing import Any
 from core import errors
 from core.errors import Parser, unknown, written_by
 from core.files import cells_of, is_locked, read_csv, read_growing_csv, read_text
-from core.layout import Run
 from core.provenance import sha256_file
 from evals.scores import read_rows
 from evals.tree import MANIFEST, Tree, open_or_kept, read_manifest
@@ -25,18 +24,8 @@ from paper import verdicts
 from report import markdown, rows, tables, view
 from report.rows import RUNS
 
-DETAILS, CLAIMS = "details", "claims"
-PAGES = {  # page -> file, module that writes it
-    "frontier": ("sweep/frontier.md", "report.sweep"),
-    "sweep": ("sweep/sweep.md", "report.sweep"),
-}
+SWEEP = ("frontier", "sweep")  # pages of a sweep
 CELL_END = re.compile(r"(?<!\\)\|")  # an escaped bar is text
-LEGEND = (
-    "Percent; below it the 95 % interval, or each of two seeds. Difference to "
-    "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, "
-    "? unknown, no mark: not compared; in brackets: of two checkpoints, not of two methods. "
-    "† a run behind the row collapsed."
-)
 
 
 def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) -> str:
@@ -44,43 +33,18 @@ def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) 
 
     first: sentences between the scale's limits and the table.
     """
-    lines = ["", table["empty"] or table["heading"]]
-    for block in table["blocks"]:
-        if any(row["measured"] for row in block["rows"]):
-            lines += ["", *_block(block, table["columns"])]
-    notes = [f"Note: {note}" for note in table["notes"]]
-    if not table["empty"]:
-        stand_ins = [f"{_short(c['heading'])} for {c['stands_for']}" for c in table["columns"] if c["stands_for"]]
-        benchmarks = [f"Stand-ins, not the paper's benchmarks: {', '.join(stand_ins)}."] if stand_ins else []
-        notes = [LEGEND, *table["again"], *benchmarks, *notes]
-    above, below = ("\n".join(textwrap.fill(one, width) for one in of) for of in ([table["lead"][0], *first], notes))
-    return "\n".join([above, *lines, "", below])
 
+    def aligned(lines: str) -> str:
+        heads, *others = markdown.aligned([line.split("\t") for line in lines.rstrip("\n").split("\n")])
+        return "\n".join([heads, "-" * len(heads), *others])
 
-def _block(block: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = [["", *(_short(column["heading"]) for column in columns)]]  # label, then one text per column
-    for row in (row for row in block["rows"] if row["ran"]):
-        cells = row["cells"].values()
-        lines.append([row["label"], *(c["text"].replace("−", "-") + c["mark"] for c in cells)])
-        if any(intervals := [_interval(cell) for cell in cells]):  # a row without numbers needs no second line
-            lines.append(["", *intervals])
-    heads, *shown = markdown.aligned(lines)
-    absent = [row["name"] for row in block["rows"] if not row["ran"]]
-    shown += [f"not run at this scale: {', '.join(absent)}"] if absent else []
-    return [f"{block['head']}. {block['baseline']}".rstrip(), heads, "-" * len(heads), *shown]
-
-
-def _interval(cell: Mapping[str, Any]) -> str:
-    """Return the interval, or the numbers of two seeds, in whole percents, so that nine columns fit into a terminal."""
-    if view.of_two_seeds(cell):
-        return "/".join(f"{100 * value:.0f}" for value in cell["by_seed"].values())
-    if None in (cell["low"], cell["high"]):
-        return ""
-    return f"{100 * cell['low']:.0f}{':' if cell['low'] < 0 else '-'}{100 * cell['high']:.0f}"
-
-
-def _short(heading: str) -> str:
-    return heading.removeprefix("syn_").replace("Avg. (pooled)", "pooled").replace("Avg. (macro)", "macro")
+    environment = markdown.environment(markdown.HERE)
+    environment.filters |= {
+        "aligned": aligned,
+        "wrapped": lambda of: "\n".join(textwrap.fill(one, width) for one in of),
+    }
+    legend = view.paragraphs("terminal")
+    return environment.get_template("table.txt.j2").render(table=table, first=[*first], legend=legend).rstrip("\n")
 
 
 def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
@@ -109,26 +73,14 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
                     area[row["name"]] = mean["area"]
                     if mean.get("movement") and not any(run["collapsed_at"] for run in of):  # 0: no update
                         moved.append((mean["area"], math.log(mean["movement"])))
-            if not area:
-                continue
-            areas = ", ".join(f"{name} {100 * area[name]:.1f}" for name in sorted(area, key=area.__getitem__)[::-1])
-            line = f"Right answers in training, mean over all rollouts (area), percent: {areas} ({block['model']})."
-            if len(moved) >= markdown.FEWEST:
-                r = correlation(*zip(*moved, strict=True))
-                line += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
-            yield line
-
-
-def claims(tree: Tree) -> list[str]:
-    """Return the verdicts of claims.csv in lines, one for each claim and what it was tested on."""
-    with written_by(markdown.command("paper.claims", tree)):
-        found = verdicts.read(tree.root / "claims.csv")
-    lines = [
-        (row["id"], " ".join(filter(None, (row["source"], row["setting"]))), row["verdict"], verdicts.figure(row),
-         verdicts.beside(row))
-        for row in found
-    ]  # fmt: skip
-    return markdown.columns([("claim", "numbers", "verdict", "estimate", "beside it"), *lines])
+            if area:
+                largest = sorted(area.items(), key=lambda of: of[1])[::-1]
+                areas = ", ".join(f"{name} {100 * value:.1f}" for name, value in largest)
+                line = f"Right answers in training, mean over all rollouts (area), percent: {areas} ({block['model']})."
+                if len(moved) >= markdown.FEWEST:
+                    r = correlation(*zip(*moved, strict=True))
+                    line += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
+                yield line
 
 
 def at_equal_movement(tree: Tree) -> Iterator[str]:
@@ -205,35 +157,28 @@ STATES = ("done", "running", "stopped", "waiting")
 STOPPED = "; failed or interrupted: no process holds it, the next start goes on from its last state"
 
 
-def _status(tree: Tree, run: Run) -> tuple[str, int]:
-    """Return one of STATES, and the current rollout: 0 before the first has ended, and where it is not shown.
-
-    A started, unfinished run whose lock is not held has failed or was interrupted.
-    """
-    state = tree.layout.run(run) / "state"
-    if tree.record(run) is not None:
-        return "done", 0
-    if not (state / "curve.csv").is_file():
-        return "waiting", 0
-    with cells_of(state / "curve.csv"):
-        rollout = max((int(update["rollout"]) for update in read_growing_csv(state / "curve.csv")), default=0)
-    return "running" if is_locked(state / "lock") else "stopped", rollout
-
-
 def progress(tree: Tree) -> str:
-    """Return a summary of everything that matrix.json plans, then one line for each run that is running or stopped."""
-    found = [(run, *_status(tree, run)) for run in tree.runs]
-    counts = ", ".join(f"{sum(state == one for _, state, _ in found)} {one}" for one in STATES)
-    lines = [f"{tree.root.name}: {len(found)} runs: {counts}"]
+    """Return a summary of everything that matrix.json plans, then one line for each run that is running or stopped: a
+    started, unfinished run whose lock is not held has failed or was interrupted."""
+    counts, begun = dict.fromkeys(STATES, 0), list[tuple[str, str, str]]()
+    for run in tree.runs:
+        folder, state = tree.layout.run(run) / "state", "waiting"
+        curve = folder / "curve.csv"
+        if tree.record(run) is not None:
+            state = "done"
+        elif curve.is_file():
+            with cells_of(curve):
+                rollout = max((int(update["rollout"]) for update in read_growing_csv(curve)), default=0)
+            state = "running" if is_locked(folder / "lock") else "stopped"
+            where = f"rollout {rollout}" if rollout else "not one rollout yet"
+            begun.append((state, run.path.as_posix(), where + STOPPED * (state == "stopped")))
+        counts[state] += 1
+    lines = [f"{tree.root.name}: {len(tree.runs)} runs: {', '.join(f'{n} {state}' for state, n in counts.items())}"]
     if not tree.is_reference:  # a reference has no grades
         grades = [(tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in tree.checkpoints]
         lines.append(f"{sum(grades)} of {len(grades)} checkpoints evaluated")
-    shown = sorted((state, run.path.as_posix(), rollout) for run, state, rollout in found if state in STATES[1:3])
-    width = max((len(path) for _, path, _ in shown), default=0)
-    for state, path, rollout in shown:
-        where = f"rollout {rollout}" if rollout else "not one rollout yet"
-        lines.append(f"{state:<8} {path:<{width}}  {where}{STOPPED if state == 'stopped' else ''}")
-    return "\n".join(lines)
+    width = max((len(path) for _, path, _ in begun), default=0)
+    return "\n".join([*lines, *(f"{state:<8} {path:<{width}}  {where}" for state, path, where in sorted(begun))])
 
 
 def main() -> None:
@@ -244,35 +189,37 @@ def main() -> None:
     where.add_argument("--scale", help="the same as --results results/SCALE")
     args = parser.parse_args()
 
-    known = [*(f"table{key}" for key in rows.tables()), RUNS, DETAILS, CLAIMS, *PAGES]
+    known = [*(f"table{key}" for key in rows.tables()), RUNS, "details", "claims", *SWEEP]
     if args.what not in known:
         raise unknown("command line", "what", args.what, known)
     tree = open_or_kept(args.results or Path("results") / args.scale)
-    width = max(60, min(110, shutil.get_terminal_size().columns))
     key = args.what.removeprefix("table")
-    for line in edited(tree, ("scores.csv", f"tables/table{key}.tidy.csv", *PAGES.get(key, ())[:1])):
+    for line in edited(tree, ("scores.csv", f"tables/table{key}.tidy.csv", f"sweep/{key}.md")):
         print(f"note: {line}", file=sys.stderr)
-    if args.what == DETAILS:
+    if args.what == "details":
         with written_by("python -m evals.score, or snakemake"):
             print(markdown.details(read_rows(tree.layout.scores)))
-        return
-    if args.what == CLAIMS:
-        print("\n".join(claims(tree)))
-        return
-    if args.what in PAGES:
-        page, module = PAGES[args.what]
-        with written_by(markdown.command(module, tree)):
-            print(plain(read_text(tree.root / page, "a page of results")))
-        return
-    if args.what == RUNS:
-        print(progress(tree))
-        if not (tree.layout.tables / f"table{RUNS}.tidy.csv").is_file():  # `snakemake runs_table` writes it
-            return
-        print()
-    table = tables.shown(tree, key)
-    print(text(table, width, [*learnt(tree, table)]))
-    if tree.layout.report.is_file():
-        print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")
+    elif args.what == "claims":
+        heads = ("claim", "numbers", "verdict", "estimate", "beside it")
+        lines = [
+            (row["id"], f"{row['source']} {row['setting']}".strip(), row["verdict"], verdicts.figure(row),
+             verdicts.beside(row))
+            for row in view.claims(tree)
+        ]  # fmt: skip
+        print("\n".join(markdown.columns([heads, *lines])))
+    elif args.what in SWEEP:
+        with written_by(markdown.command("report.sweep", tree)):
+            print(plain(read_text(tree.root / f"sweep/{args.what}.md", "a page of results")))
+    else:
+        if args.what == RUNS:
+            print(progress(tree))
+            if not (tree.layout.tables / f"table{RUNS}.tidy.csv").is_file():  # `snakemake runs_table` writes it
+                return
+            print()
+        table = tables.shown(tree, key)
+        print(text(table, max(60, min(110, shutil.get_terminal_size().columns)), [*learnt(tree, table)]))
+        if tree.layout.report.is_file():
+            print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")
 
 
 if __name__ == "__main__":

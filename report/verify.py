@@ -34,9 +34,17 @@ def problems(tree: Tree) -> list[str]:
             lines.append(f"differs: {name}: sha256 {found[path][:12]}, the manifest has {files[name][:12]}")
     try:
         if not content["left_out"]:
-            inputs = (name for name in content["inputs"] if not manifest.located(tree, name).is_file())
-            lines += [f"missing: {name}" for name in inputs]
-            lines += [f"chain: {line}" for line in manifest.contradictions(tree, found)]
+            lines += [f"missing: {name}" for name in content["inputs"] if not manifest.located(tree, name).is_file()]
+            listed: dict[tuple[Path, str], dict[str, Path]] = {}
+            for one in manifest.entries(tree):
+                listed.setdefault((one.path, one.kind), {}).setdefault(one.sha256, one.record)
+            for (path, kind), records in listed.items():
+                if path.exists():
+                    now = found.get(path) or manifest.HASH[kind](path)
+                    differ = [record for sha256, record in records.items() if sha256 != now]
+                    lines += [f"chain: {path}: not the {kind} that {record} lists" for record in differ]
+                else:
+                    lines.append(f"chain: {path}: missing, though {next(iter(records.values()))} lists it")
         list(tree.records())
     except BenchError as error:  # an unreadable record: the chain ends here
         lines.append(f"chain: {error}")

@@ -7,14 +7,15 @@ Titles, headings and notes follow from the declaration and matrix.json. No numbe
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from core.layout import BASE, Checkpoint, Run, split
+from core.errors import written_by
+from core.layout import Checkpoint, Run, split
 from core.provenance import ROOT
 from evals import learning_curves
 from evals.learning_curves import read_curve
 from evals.tree import Tree, plain
 from methods.training.movement import MISS
 from report import rows
-from report.markdown import HERE, arrow, environment, escape_latex, escape_markdown, percent
+from report.markdown import HERE, arrow, command, environment, escape_latex, escape_markdown, percent
 from report.rows import AVERAGES, MEASURES, Row, Table
 
 MEASURED = "measured"
@@ -28,22 +29,9 @@ COLLAPSED = "†"
 
 Cell = Mapping[str, Any]  # of `report.tables`
 
-# Captions of tables, figures and scales: plain paragraphs in `*.rst`.
+# Captions of tables, figures and scales, and what stands below every table: plain paragraphs in `*.rst`.
 
 CAPTIONS = ROOT / "report/captions"
-
-# Below every table.
-FOOTNOTES = (
-    "Percent of responses that are right, with 95 % intervals in brackets: docs/statistics.md. With one seed: what the "
-    "same checkpoint would score on other problems of the kind; with several: the mean of other training seeds. "
-    "a / b: the numbers of two seeds.",
-    "Avg. (pooled): over all responses of all benchmarks, as in the paper's Avg.; Avg. (macro): mean of the columns.",
-    "↑ ↓: the interval of the paired difference to the baseline excludes 0, also after Holm's correction over the "
-    "column; ↑? ↓?: only before it; ≈: it includes 0, which is not evidence of equality; ?: unknown, or wider than 50 "
-    "points. A mark in brackets is paired by problem: it compares two checkpoints and not two methods.",
-    "Of equal methods, a table of nine columns has a mark somewhere in 18 to 28 % of cases: docs/statistics.md.",
-    "not run: not part of this scale; missing: planned, no score yet; †: a run behind the row collapsed.",
-)
 
 
 def paragraphs(name: str) -> list[str]:
@@ -59,12 +47,18 @@ def lead(matrix: Mapping[str, Any]) -> list[str]:
     matrix: the content of matrix.json. A user's own scale has no caption here. The `note` of its configuration is
     used instead, after the warning that applies where other models replace the paper's.
     """
-    scale = str(matrix["scale"])
     stand_ins = any(model.get("stands_for") for model in matrix["models"])
     warning = ": models that stand in for the paper's; no number here is comparable with one printed in the paper"
-    own = f"Results of the scale {scale}{warning if stand_ins else ''}."
-    note = str(matrix.get("note", ""))
-    return paragraphs(f"scale-{scale}") or [f"{own} {note}".rstrip()]
+    own = f"Results of the scale {matrix['scale']}{warning if stand_ins else ''}. {matrix.get('note', '')}"
+    return paragraphs(f"scale-{matrix['scale']}") or [own.rstrip()]
+
+
+def claims(tree: Tree) -> list[dict[str, Any]]:
+    """Return the verdicts of claims.csv; an error ends with the command that writes it."""
+    from paper import verdicts
+
+    with written_by(command("paper.claims", tree)):
+        return verdicts.read(tree.root / "claims.csv")
 
 
 # How the scale's models and benchmarks map to places of the declaration.
@@ -100,18 +94,22 @@ def stand_in(title: str, paper: str) -> str | None:
 
 
 def texts(cell: Cell) -> dict[str, Any]:
-    """Return the texts of a cell, empty where there is nothing to show: its number, its interval, the mark of its
-    difference to the baseline (`FOOTNOTES`) and the paper's number."""
+    """Return the texts of a cell, empty where there is nothing to show: its number, its interval, which the numbers of
+    two seeds replace, the same in whole percents (`brief`: nine columns fit into a terminal), the mark of its
+    difference to the baseline (captions/below.rst) and the paper's number."""
     measured, difference = cell["value"] is not None, cell["kind"] == "delta"
-    text, interval = "–" if cell["state"] == NOT_COMPARED else cell["state"], ""
+    text, interval, brief = "–" if cell["state"] == NOT_COMPARED else cell["state"], "", ""
     if measured:
         text = percent(cell["value"])
         text = f"+{text}" if difference and float(text) > 0 else text
         interval = "no interval"
-    if of_two_seeds(cell):
-        interval = " / ".join(f"{100 * value:.1f}" for value in cell["by_seed"].values())
-    elif None not in (cell["low"], cell["high"]):
-        interval = f"{100 * cell['low']:.1f}{' to ' if difference else '–'}{100 * cell['high']:.1f}"
+    seeds, ends = [100 * value for value in cell["by_seed"].values()], (cell["low"], cell["high"])
+    if measured and cell["level"] == "seed" and len(seeds) == 2:  # their interval: 12.7 standard errors to each side
+        interval, brief = " / ".join(f"{value:.1f}" for value in seeds), "/".join(f"{value:.0f}" for value in seeds)
+    elif None not in ends:
+        low, high = (100 * end for end in ends)
+        interval = f"{low:.1f}{' to ' if difference else '–'}{high:.1f}"
+        brief = f"{low:.0f}{':' if low < 0 else '-'}{high:.0f}"
     mark = arrow(*(cell[name] for name in ("versus", "versus_low", "versus_high", "versus_p_holm")))
     if mark != "?" and cell["versus_level"] != "seed":  # over problems: it compares two checkpoints, not two methods
         mark = f"({mark})"
@@ -119,12 +117,7 @@ def texts(cell: Cell) -> dict[str, Any]:
     # The typographic minus is as wide as a plus: signs in a column align.
     shown = {"text": text, "interval": interval, "paper": paper}
     shown = {name: value.replace("-", "−") for name, value in shown.items()}
-    return shown | {"measured": measured, "mark": "" if cell["versus"] is None else mark}
-
-
-def of_two_seeds(cell: Cell) -> bool:
-    """Return whether the numbers of two seeds replace the interval: 12.7 standard errors to each side."""
-    return cell["value"] is not None and cell["level"] == "seed" and len(cell["by_seed"]) == 2
+    return shown | {"brief": brief, "measured": measured, "mark": "" if cell["versus"] is None else mark}
 
 
 def sources(cell: Cell) -> tuple[object, ...]:
@@ -149,26 +142,27 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
     titles = {model["key"]: str(model["title"]) for model in tree.models}
     blocks: list[dict[str, Any]] = []
     for block in declared.blocks:
-        of_block = [_row(row, by_row[row.id]) for row in block.rows if row.id in by_row]
-        if of_block:
+        if of_block := [_row(row, by_row[row.id]) for row in block.rows if row.id in by_row]:
             title = titles[of_block[0]["model"]]
             paper = stand_in(title, declared.models[block.model])
             head = (f"{block.title}: " if block.title else "") + title + (f", standing for {paper}" if paper else "")
-            head += "" if declared.generated else _after(of_block, tree)  # else in the block's title
+            runs = {c.run for row in of_block for cell in row["cells"].values() for c in cell["runs"]}
+            planned = max((rows.rollouts(run, tree) for run in runs if run in tree.runs), default=0)
+            steps = sorted({row["step"] for row in of_block if row["step"]})
+            if steps and steps[0] < planned and not declared.generated:  # whose blocks have it in their title
+                head += f", after {' and '.join(map(str, steps))} of {planned} rollouts"
             compared = next(iter(by_row.get(block.baseline or "", {}).values()), None)
-            about = {"head": head, "baseline": f"Marks compare with {compared['label']}." if compared else ""}
-            blocks.append(about | {"title": block.title, "model": title, "rows": of_block})
+            baseline = f"Marks compare with {compared['label']}." if compared else ""
+            absent = [row["name"] for row in of_block if not row["ran"]]
+            about = {"head": head, "baseline": baseline, "title": block.title, "model": title}
+            blocks.append(about | {"rows": of_block, "absent": absent})
     shown = [row for block in blocks for row in block["rows"]]
-    cells = [cell for row in shown for cell in row["cells"].values()]
     arms = [list(row.values()) for row in by_row.values() if next(iter(row.values()))["kind"] == AGAIN]
     ran = any(row["ran"] for row in shown)
     state = "no score yet" if ran else "not part of this scale; all runs: python -m report.show runs"
-    empty = "" if any(cell["measured"] for cell in cells) else f"{declared.heading}: {state}."
-    return {
-        "key": declared.key,
-        "title": declared.title,
-        "heading": declared.heading,
-        "generated": declared.generated,
+    measured = any(cell["measured"] for row in shown for cell in row["cells"].values())
+    empty = "" if measured else f"{declared.heading}: {state}."
+    return {name: getattr(declared, name) for name in ("key", "title", "heading", "generated")} | {
         "scale": tree.scale,
         "lead": lead(tree.matrix),
         "columns": [column._asdict() for column in columns],
@@ -176,7 +170,7 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
         "notes": list(dict.fromkeys(_notes(declared, tree, columns, shown))),
         "empty": empty,
         "again": [] if empty else [_again(arm) for arm in arms] or [f"{rows.AGAIN} arm: not run."],
-        "caption": [*paragraphs(f"table{declared.key}"), *FOOTNOTES],
+        "caption": [*paragraphs(f"table{declared.key}"), *paragraphs("below")],
     }
 
 
@@ -195,14 +189,6 @@ def _row(row: Row, cells: Mapping[str, Cell]) -> dict[str, Any]:
         "measured": MEASURED in states,
         "cells": cells,
     }
-
-
-def _after(of_block: Sequence[Mapping[str, Any]], tree: Tree) -> str:
-    """Return `, after 4 of 12 rollouts` where training goes on after the rows' checkpoints; else nothing."""
-    runs = {c.run for row in of_block for cell in row["cells"].values() for c in cell["runs"] if c.run.method != BASE}
-    steps = sorted({row["step"] for row in of_block if row["step"]})
-    planned = max((rows.rollouts(run, tree) for run in runs if run in tree.runs), default=0)
-    return f", after {' and '.join(map(str, steps))} of {planned} rollouts" if steps and steps[0] < planned else ""
 
 
 def _again(cells: Sequence[Cell]) -> str:
@@ -248,8 +234,7 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
         )
     for row in shown:
         run_as = row["method"] or ""
-        if run_as in tree.chosen.values():
-            run_as = split(run_as)[0]  # the label has the values that the sweep chose
+        run_as = split(run_as)[0] if run_as in tree.chosen.values() else run_as  # the label has the values chosen
         # A scale may set options of a method (`clip_cov+fraction=0.01` for `clip_cov`), which the label does not show.
         # Where the catalog's name differs as well, the declared one is only an alias of the method.
         declared_as = row["declared"].method or ""
@@ -277,36 +262,32 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
 
 def _equal(shown: Sequence[Mapping[str, Any]], tree: Tree) -> Iterator[str]:
     """Yield a sentence, with the reason that the runs show, for each row of other runs with an earlier row's scores."""
-    first: dict[object, Mapping[str, Any]] = {}
+    first: dict[object, tuple[Mapping[str, Any], Sequence[Checkpoint]]] = {}
     for row in (row for row in shown if row["kind"] in ("run", ALSO)):
         measured = [cell for cell in row["cells"].values() if cell["benchmark"] and cell["measured"]]
         if measured:
-            other = first.setdefault((row["model"], repr([(c["column"], c["by_seed"]) for c in measured])), row)
-            pairs = list(zip(_checkpoints(row), _checkpoints(other), strict=False))
+            values = row["model"], repr([(cell["column"], cell["by_seed"]) for cell in measured])
+            other, runs = first.setdefault(values, (row, measured[0]["runs"]))
+            pairs = list(zip(measured[0]["runs"], runs, strict=False))
             if any(a.run != b.run for a, b in pairs):
                 yield f"{other['name']} and {row['name']} have equal scores: {_reason(pairs, tree)}."
 
 
-def _checkpoints(row: Mapping[str, Any]) -> tuple[Checkpoint, ...]:
-    return next(tuple(cell["runs"]) for cell in row["cells"].values() if cell["measured"])
-
-
 def _reason(pairs: Sequence[tuple[Checkpoint, Checkpoint]], tree: Tree) -> str:
     """Return why two rows have equal scores, by the curves and settings of their runs."""
-    for a, b in pairs:
-        paths = [tree.layout.run(checkpoint.run) / "curve.csv" for checkpoint in (a, b)]
+    for pair in pairs:
+        paths = [tree.layout.run(checkpoint.run) / "curve.csv" for checkpoint in pair]
         if not all(path.is_file() for path in paths):
             return "without curves, no reason is known"
-        one, other = (read_curve(path).series(["reward"], "first")[: a.step] for path in paths)
-        if one != other:
+        curves = [read_curve(path).series(["reward"], "first")[: pair[0].step] for path in paths]
+        if curves[0] != curves[1]:
             return "their curves differ"
-    records = [tree.record(checkpoint.run) or {} for checkpoint in pairs[0]]
-    params = [record.get("method", {}).get("params", {}) for record in records]
-    betas = {side["beta"] for side in params if side.get("beta") is not None}
+    one, other = ((tree.record(at.run) or {}).get("method", {}).get("params", {}) for at in pairs[0])
     same = "with equal seeds, they drew equal rewards in every rollout"
-    kl_alone = len({side.get("beta") or 0 for side in params}) > 1
-    if kl_alone and all(params[0][name] == params[1][name] for name in params[0].keys() & params[1].keys() - {"beta"}):
-        beta = " and ".join(f"{beta:g}" for beta in sorted(betas))
+    alike = all(one[name] == other[name] for name in one.keys() & other.keys() - {"beta"})
+    if alike and (one.get("beta") or 0) != (other.get("beta") or 0):
+        betas = sorted({side["beta"] for side in (one, other) if side.get("beta") is not None})
+        beta = " and ".join(f"{beta:g}" for beta in betas)
         same += f"; a KL term (beta {beta}) is 0 at a rollout's first update, and then too small to change an answer"
     return same
 

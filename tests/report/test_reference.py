@@ -65,7 +65,7 @@ def test_it_keeps_what_a_visitor_needs_and_reads_as_the_tree(whole: Tree, made: 
     # The same problems of every checkpoint, the first responses to each, with verdicts as in the grades.
     asked = set()
     for checkpoint in whole.checkpoints:
-        sampled, every = (responses.read(one, checkpoint, "syn_mix3") for one in (tree, whole))
+        sampled, every = (responses.evaluated(one)[checkpoint]["syn_mix3"].rows() for one in (tree, whole))
         asked.add(tuple(sorted(set(sampled["item_id"]))))
         first = every[every["item_id"].isin(sampled["item_id"]) & (every["sample"] < 4)]
         first = first.sort_values(["item_id", "sample"])

@@ -86,7 +86,7 @@ def test_equal_results_give_equal_files_and_an_error_leaves_them(scored_copy: Tr
 def test_bytes_that_are_not_text_become_escapes_and_4_mb_stand_whole_in_a_file_beside(scored_copy: Tree) -> None:
     invented.hostile(scored_copy.root)
     checkpoint, benchmark = invented.STRUCK
-    texts = responses.read(scored_copy, checkpoint, benchmark)["response"].tolist()
+    texts = responses.evaluated(scored_copy)[checkpoint][benchmark].rows()["response"].tolist()
     assert {invented.HOSTILE.decode(), r"broken \xff\xfe here, cut \xe2\x82"} <= set(texts)
     responses.write(scored_copy, scored_copy.root, None)
     folder, name = scored_copy.root / responses.FOLDER, f"samples/{checkpoint.path.as_posix()}/{benchmark}"
