@@ -284,9 +284,7 @@ FRESH = {
 
 def of_runs(tree: Tree) -> Table:
     """Declare the table of all runs. Slots of models and benchmarks are the tree's keys."""
-    headings = (
-        {POOLED: "Avg. (pooled)"} | {str(entry["key"]): str(entry["key"]) for entry in tree.benchmarks} | MEASURES
-    )
+    headings = {POOLED: "Avg. (pooled)"} | {str(own["key"]): str(own["key"]) for own in tree.benchmarks} | MEASURES
     models = {str(model["key"]): str(model["title"]) for model in tree.models}
     columns, blocks = tuple(headings), tuple(_blocks(tree))
     return Table(key=RUNS, title="All runs", columns=columns, headings=headings, models=models, blocks=blocks)
@@ -323,10 +321,8 @@ def _blocks(tree: Tree) -> Iterator[Block]:
             id = f"{model}/{method}{at}"
             rows.append(Row(id=id, label=label, method=method, step=step, numbers=numbers[method]))
         planned = max(rollouts(Run(model, method, seed), tree) for method, own in seeds.items() for seed in own)
-        of = f"of {planned} " if step < planned else ""
-        title = (
-            f"{FRESH[fresh]}{setting and f'{setting}, '}after {step} {of}rollout{'s' if max(step, planned) > 1 else ''}"
-        )
+        rollout = (f"of {planned} " if step < planned else "") + "rollout" + "s" * (max(step, planned) > 1)
+        title = f"{FRESH[fresh]}{setting and f'{setting}, '}after {step} {rollout}"
         of_baseline = f"{model}/{baseline}{at}" if baseline in seeds else None
         yield Block(model=model, rows=tuple(rows), title=title[:1].upper() + title[1:], baseline=of_baseline)
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
-from core.errors import CorruptInputError
 from evals.stats.compare import EQUAL_SEEDS, ROUNDING, Clusters, by_first, t_test, units
 from evals.stats.estimate import Comparison
 from evals.stats.intervals import Array
@@ -46,13 +45,10 @@ class Frontier(NamedTuple):
 
 
 def of_arms(movement: Sequence[BySeed], figure: Sequence[BySeed], own: int) -> Frontier:
-    """Return the frontier of arms given by seed, movement in nats a token. Raises CorruptInputError where arms have
-    different seeds, or a movement has no log."""
+    """Return the frontier of arms given by seed, all on the same ones; movement in nats a token, above 0."""
     seeds = sorted(movement[own])
-    sides = [np.array([[arm.get(seed, math.nan) for seed in seeds] for arm in side]) for side in (movement, figure)]
-    if any(sorted(arm) != seeds for arm in (*movement, *figure)) or not (sides[0] > 0).all():
-        raise CorruptInputError("frontier: every step size of a method needs the same seeds and movement above 0")
-    return Frontier(np.log(sides[0]), sides[1], own, seeds)
+    movement_RS, figure_RS = (np.array([[arm[seed] for seed in seeds] for arm in side]) for side in (movement, figure))
+    return Frontier(np.log(movement_RS), figure_RS, own, seeds)
 
 
 def gap(a: Frontier, b: Frontier) -> tuple[float, float, float] | None:
@@ -65,15 +61,13 @@ def gap(a: Frontier, b: Frontier) -> tuple[float, float, float] | None:
 
 
 def compare(a: Frontier, b: Frontier, clusters: Clusters = None) -> tuple[Comparison, float | None, float | None]:
-    """Compare method a minus method b at equal movement, with Student's t over clean models (`compare.by_first`).
-    Return also the range compared, in nats a token; None: no common movement.
+    """Compare method a minus method b at equal movement, with Student's t over clean models (`compare.by_first`); both
+    are on the same seeds. Return also the range compared, in nats a token; None: no common movement.
 
     The standard error is the jackknife's (Tukey's pseudo-values; B. Efron, The Jackknife, 1982), which leaves out one
     clean model at a time and recomputes frontiers, range and difference; it covers the movements' error too.
     """
     n, fewest = len(a.seeds), min(len(a.movement), len(b.movement))
-    if a.seeds != b.seeds:
-        raise CorruptInputError(f"frontier: {n} and {len(b.seeds)} seeds: both methods need the same")
     found = gap(a, b)
     if fewest < ARMS or found is None:
         few = f"a frontier of {fewest} step sizes: at least {ARMS} are needed"
