@@ -113,7 +113,7 @@ def dynamics(tree: Tree) -> dict[str, Any]:
 
 
 def _sweep(tree: Tree) -> Markup:
-    """Return the output of `report.sweep` and `report.frontier` as HTML; empty for a tree without a sweep.
+    """Return the output of `report.sweep` as HTML; empty for a tree without a sweep.
 
     Raw HTML is escaped, each table has a scrolling box, and headings are one level lower, below that of the view.
     """
