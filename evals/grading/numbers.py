@@ -100,14 +100,10 @@ class Reader:
     TOKEN = re.compile(rf"({_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/:^(){{}}])")
 
     def __init__(self, text: str):
-        self.tokens: list[str] = []
-        self.at = end = 0
-        while end < len(text):
-            token = self.TOKEN.match(text, end)
-            if token is None:
-                raise NotArithmeticError
-            self.tokens.append(token[1])
-            end = token.end()
+        if self.TOKEN.sub("", text):
+            raise NotArithmeticError
+        self.tokens: list[str] = self.TOKEN.findall(text)
+        self.at = 0
 
     def bounded(self, value: Any) -> Any:
         """Return `value` unless it is too large: sums and products could otherwise grow without limit."""
@@ -123,23 +119,24 @@ class Reader:
         self.at += 1
         return token
 
+    def accept(self, *tokens: str) -> str:
+        """Return the next token and step over it if it is one of `tokens`; else an empty text."""
+        return self.next() if self.peek() in tokens else ""
+
     def sum(self, depth: int) -> Any:
-        negative = self.peek() in ("+", "-") and self.next() == "-"
+        negative = self.accept("+", "-") == "-"
         value = self.product(depth)
         value = -value if negative else value
-        while self.peek() in ("+", "-"):
-            sign = self.next()
+        while sign := self.accept("+", "-"):
             term = self.product(depth)
             value = self.bounded(value + term if sign == "+" else value - term)
         return value
 
     def product(self, depth: int) -> Any:
         value = self.mixed(depth)
-        while (token := self.peek()) in SIGNS or self.begins_factor():
-            if token in SIGNS:
-                self.next()
+        while (sign := self.accept(*SIGNS)) or self.begins_factor():
             other = self.power(depth)
-            value = self.bounded(value / other if token in OVER else value * other)
+            value = self.bounded(value / other if sign in OVER else value * other)
         return value
 
     def begins_factor(self) -> bool:
@@ -158,9 +155,8 @@ class Reader:
 
     def power(self, depth: int) -> Any:
         base = self.atom(depth)
-        if self.peek() != "^":
+        if not self.accept("^"):
             return base
-        self.next()
         exponent = self.atom(depth + 1)
         # 2^3^2 is ambiguous, 0^0 has no agreed value and 0^-1 none: they are not parsed here
         if self.peek() == "^" or (base == 0 and exponent <= 0):
@@ -175,7 +171,7 @@ class Reader:
             return Fraction(token.rstrip(".") or "0")
         if token in _CLOSING:
             value = self.sum(depth + 1)
-            if self.next() != _CLOSING[token]:
+            if not self.accept(_CLOSING[token]):
                 raise NotArithmeticError
             return value
         if token == "\\frac":
