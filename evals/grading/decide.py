@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 from core.errors import ConfigError
 from evals.grading import Rule, structure
@@ -66,12 +67,11 @@ class Gold:
     radians: str | None = None  # normalised with degrees as radians; None where the gold has no angle in degrees
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """The decision of a stage: whether the answer equals the gold, and by which rule."""
 
-    equal: bool
-    rule: Rule
+    equal: bool | None  # None: a later stage must decide
+    rule: Rule = Rule.STRING
 
 
 @lru_cache(maxsize=20_000)  # the seven benchmarks have 4411 golds
@@ -116,32 +116,26 @@ def _kind(text: str, multiple: bool) -> str:
     return "list" if structure.parse(text.partition(WHERE)[0]).form else "symbolic"
 
 
-def decide(gold: Gold, answer: str) -> Decision | None:
-    """Return the decision of the cheap stages on a normalised `answer`; None when they cannot decide.
+def decide(gold: Gold, answer: str) -> Decision:
+    """Return the decision of the cheap stages on a normalised `answer`.
 
     The result is the same on every machine and under every load, because there is no time limit here.
     """
     # Equal texts first: they are right for every kind of gold, even one that cannot be parsed.
     if answer == gold.text:
-        return Decision(True, Rule.STRING)
+        return Decision(True)
     if len(answer) > LONGEST_ANSWER or structure.too_deep(answer):
         return Decision(False, Rule.LENGTH)
-    if gold.kind == "unparsed":
-        return None
-    if gold.kind == "string":
-        return Decision(words(answer) == words(gold.text), Rule.STRING)
+    if gold.kind in ("unparsed", "string"):
+        return Decision(words(answer) == words(gold.text) if gold.kind == "string" else None)
     used = {Rule.STRING}  # the rules that decided members; the weakest is reported
 
     def leaf(gold_text: str, answer_text: str) -> bool | None:
-        decision = compare_objects(gold_text, answer_text, gold.tolerance)
-        if decision is None:
-            return None
-        used.add(decision.rule)
-        return decision.equal
+        equal, rule = compare_objects(gold_text, answer_text, gold.tolerance)
+        used.add(rule)
+        return equal
 
     equal = compare(gold, answer, leaf)
-    if equal is None:
-        return None
     return Decision(equal, next(rule for rule in (Rule.TOLERANCE, Rule.NUMBER, Rule.STRING) if rule in used))
 
 
@@ -208,10 +202,10 @@ def as_intervals(gold: str, answer: str) -> tuple[str, str]:
     )
 
 
-def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
-    """Compare two single objects as text; None when neither text nor numbers decide."""
+def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decision:
+    """Compare two single objects as text and as numbers."""
     if gold == answer:
-        return Decision(True, Rule.STRING)
+        return Decision(True)
     for same, rule in ((_same_time, Rule.STRING), (_same_residue, Rule.NUMBER)):
         if (equal := same(gold, answer)) is not None:
             return Decision(equal, rule)
@@ -220,10 +214,10 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         if not _SIGN_OF_RELATION.search(answer) and any(
             _UNKNOWNS.search(_COMMAND.sub("", side)) for side in structure.sides(gold)[:-1]
         ):
-            return Decision(False, Rule.STRING)  # x+y=5 is not 5
+            return Decision(False)  # x+y=5 is not 5
         # Two equations that are not comparable, or plain text that is not a number: against a number it is wrong.
         malformed = PLAIN.fullmatch(answer) and number(gold) is not None
-        return Decision(False, Rule.STRING) if malformed else None
+        return Decision(False if malformed else None)
     return _compare_values(*bare, tolerance)
 
 
@@ -298,11 +292,11 @@ def _same_residue(gold: str, answer: str) -> bool | None:
     return other.value == int(residue["residue"]) if residue and other else None
 
 
-def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
+def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decision:
     if gold == answer:
-        return Decision(True, Rule.STRING)
+        return Decision(True)
     if (bases := _same_numeral(gold, answer)) is not None:
-        return Decision(bases, Rule.STRING)
+        return Decision(bases)
     gold_number, answer_number = number(gold.removesuffix("%")), number(answer.removesuffix("%"))
     if gold_number and answer_number:
         scales = [(_ONE, _ONE)]
@@ -312,11 +306,10 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         rule = next(filter(None, rules), None)
         return Decision(rule is not None, rule or Rule.NUMBER)
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
-        return Decision(words(gold) == words(answer), Rule.STRING)
+        return Decision(words(gold) == words(answer))
     # One of the two is not a number. A plain word or digits need no algebra.
-    if gold_number and (PLAIN.fullmatch(answer) or _WORD.fullmatch(answer)):
-        return Decision(False, Rule.STRING)
-    return None
+    plain = gold_number and (PLAIN.fullmatch(answer) or _WORD.fullmatch(answer))
+    return Decision(False if plain else None)
 
 
 def _same_numeral(gold: str, answer: str) -> bool | None:

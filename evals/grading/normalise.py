@@ -24,13 +24,6 @@ _GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\})*\
 _SECOND = re.compile(rf"(\\frac\s*{_GROUP})\s*(\\[A-Za-z]+|[^\s{{}}])")
 LONGEST_ANSWER = 4000  # characters; the longest gold of the seven benchmarks has under 500
 
-# 10⁻¹² is 10^{-12}; √51 is \sqrt{51}, although TeX would end a bare root after its first digit
-_SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]")
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
-_SUBSCRIPT = re.compile("[₀-₉]+")
-_FRACTION_SIGN = re.compile("[¼-¾⅐-⅞]")  # ⅔
-_ascii = partial(unicodedata.normalize, "NFKC")
-_ROOT_SIGN = re.compile(r"([√∛∜])\s*(\d+(?:\.\d+)?)")
 # Commands that only change size or font, and synonyms of other commands. Each is matched whole, so that
 # `\le` does not match inside `\left`.
 _LOOKS = re.compile(
@@ -150,6 +143,15 @@ def rules(*texts: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rules:
     return tuple((re.compile(pattern), made) for pattern, made in texts)
 
 
+_ascii = partial(unicodedata.normalize, "NFKC")
+# Signs of Unicode, before SYMBOLS
+_SIGNS = rules(
+    ("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]", lambda m: f"^{{{_ascii(m[0])}}}"),  # 10⁻¹² is 10^{-12}
+    ("[₀-₉]+", lambda m: f"_{{{_ascii(m[0])}}}"),
+    ("[¼-¾⅐-⅞]", lambda m: "\\frac{{{}}}{{{}}}".format(*_ascii(m[0]).split("⁄"))),  # ⅔
+    # √51 is \sqrt{51}, although TeX would end a bare root after its first digit
+    (r"([√∛∜])\s*(\d+(?:\.\d+)?)", r"\1{\2}"),
+)
 _SETS = rules(
     (r"(?i)non-?\s?negative (?:integer|whole)|\\mathbb\{[ZN]\}_(?:\{\\geq ?0\}|0)", r"\geq0"),
     (r"(?i)positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})", r"\geq1"),
@@ -173,6 +175,13 @@ _TYPESETTING = rules(
     (r"\*\* ?(-?\d+(?:\.\d+)?|[A-Za-z]|\((?:[^()]|\([^()]*\))*\))", r"^{\1}"),  # 2**10
     (r"(?<=\s)!=", r"\\neq "),  # directly after a number or letter it is a factorial: 5!=120
     (r"(?<=\d)\s*\.{3}", r"\\ldots "),
+    (
+        r"(?s)(?:\\\{ ?)?\\begin ?\{(cases|aligned|align\*?|gathered|split|array)\} ?(?:\{[lcr| ]*\})?"
+        r"((?:(?!\\begin|\\text).)*?)\\end ?\{\1\}(?: ?\.(?!\d))?",
+        lambda m: _system(m),
+    ),
+    # degrees, minutes and seconds: 45^\circ 30' is 91/2 degrees
+    (rf"(?<![\d.])(\d+)\s*{_DEGREE}\s*(\d+)\s*'(?!')(?:\s*(\d+)\s*'')?", lambda m: _minutes(m)),
 )
 # Rows of a matrix, in one spelling
 _ROWS = rules(
@@ -181,13 +190,6 @@ _ROWS = rules(
     (r"(?<=\{)smallmatrix(?=\})", "pmatrix"),
 )
 _ESCAPES = rules((r"\\\\(?=[A-Za-z])", r"\\"))
-# degrees, minutes and seconds: 45^\circ 30' is 91/2 degrees
-_MINUTES = re.compile(rf"(?<![\d.])(\d+)\s*{_DEGREE}\s*(\d+)\s*'(?!')(?:\s*(\d+)\s*'')?")
-_SYSTEM = re.compile(
-    r"(?:\\\{ ?)?\\begin ?\{(cases|aligned|align\*?|gathered|split|array)\} ?(?:\{[lcr| ]*\})?"
-    r"((?:(?!\\begin|\\text).)*?)\\end ?\{\1\}(?: ?\.(?!\d))?",
-    re.DOTALL,
-)
 _SIGN = r"(?:[=<>]|\\[lgn]eq(?![A-Za-z]))"
 _UNITS = rules(
     (rf"{_DEGREE}(?:{_CELSIUS})?", ""),
@@ -295,11 +297,8 @@ def normalise(text: str, radians: bool = False) -> str:
     """
     if text.isascii() and text.isdigit():  # most answers
         return text
-    text = _SUPERSCRIPT.sub(lambda m: f"^{{{m.group().translate(_SUPERSCRIPTS)}}}", clean(text))
     if not text.isascii():
-        text = _SUBSCRIPT.sub(lambda m: f"_{{{_ascii(m[0])}}}", text)
-        text = _FRACTION_SIGN.sub(lambda m: "\\frac{{{}}}{{{}}}".format(*_ascii(m[0]).split("⁄")), text)
-        text = _ROOT_SIGN.sub(r"\1{\2}", text)
+        text = applied(_SIGNS, clean(text))
     text = text.translate(SYMBOLS).strip()[: 3 * LONGEST_ANSWER]  # signs become commands; some rules are quadratic
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1]  # `\ ` at the end, whose blank is stripped
@@ -311,13 +310,10 @@ def normalise(text: str, radians: bool = False) -> str:
     text = _LISTED.sub(";", text)
     if _COMMA_GROUP.search(text):  # in `7,500, 2,500` the comma with a space separates members
         text = _COMMA_SPACE.sub(";", text)
-    text = _SYSTEM.sub(_system, applied(_TYPESETTING, text))
-    if "'" in text:
-        text = _MINUTES.sub(_minutes, text)
-    text, condition = _parted(text)
+    text, condition = _parted(applied(_TYPESETTING, text))
     # Units and words: after the spellings, because the commands around them locate them.
     if radians:
-        text = _ANGLE_WORD.sub(lambda _: "^\\circ ", text)
+        text = _ANGLE_WORD.sub(r"^\\circ ", text)
         text = _ANGLE.sub(lambda m: f"\\frac{{{m[1]}\\pi}}{{180}}" if m[1] else "\\cdot\\frac{\\pi}{180}", text)
     text = _without_text(applied(_UNITS, text.strip()).strip().rstrip(_TRAILING))
     # Mathematics in one spelling; blanks last, because until here they end the names of commands.

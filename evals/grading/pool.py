@@ -47,6 +47,7 @@ class Task:
     gold: Gold
     answer: str
     grader: str = "ours"  # a grader's name: ours, or one of `evals.others`
+    box: str | None = field(default=None, compare=False, repr=False)  # the answer as written
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,6 @@ class Answer:
     outcome: str  # a `Verdict`
     seconds: float  # of CPU
     reason: str | None = None  # of a timeout or an error
-
-
-Report = Callable[[int, Answer], object]
-"""(index of the task, its answer), when that is final."""
 
 
 @dataclass
@@ -90,9 +87,9 @@ class Pool:
             channel.close()
 
     def compare(
-        self, tasks: Sequence[Task], *, batch: int | None = None, report: Report = lambda *_: None
+        self, tasks: Sequence[Task], *, batch: int | None = None, report: Callable[[Task], object] = lambda task: None
     ) -> list[Answer]:
-        """Return one answer per task, in order. `report(index, answer)` is called as each becomes final, in any order.
+        """Return one answer per task, in order. `report(task)` is called as each becomes final, in any order.
 
         batch: number of comparisons in the tasks' batch; without it there is no budget. A comparison's share depends on
         how many need more than their first share, and so neither on their order nor on the processes.
@@ -105,13 +102,13 @@ class Pool:
             for index, answer in self._answers(dict(enumerate(tasks)), first):
                 answers[index] = answer
                 if answer.reason != TOO_SLOW:
-                    report(index, answer)
+                    report(tasks[index])
             slow = {index: answer for index, answer in answers.items() if answer.reason == TOO_SLOW}
             limit = min(self.cpu_seconds, SLOW_SECONDS * growth / max(1, len(slow)))
             again = limit >= 2 * first  # less would decide few of them
             for index, answer in self._answers({n: tasks[n] for n in slow}, limit) if again else slow.items():
                 answers[index] = answer
-                report(index, answer)
+                report(tasks[index])
         except BaseException:  # an interrupt as well: no process may outlive the call that failed
             self.close()
             raise

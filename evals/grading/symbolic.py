@@ -82,11 +82,11 @@ def outcome(gold: Gold, answer: str) -> Verdict:
     expected, found = as_intervals(gold.text, answer)
 
     def leaf(gold_text: str, answer_text: str) -> bool | None:
-        decision = compare_objects(gold_text, answer_text, gold.tolerance)
-        if decision is not None:
-            return decision.equal
-        bare = behind_signs(gold_text, answer_text) or (gold_text, answer_text)
-        return _equal(*bare, gold.tolerance, integers)
+        equal, _ = compare_objects(gold_text, answer_text, gold.tolerance)
+        if equal is None:
+            bare = behind_signs(gold_text, answer_text) or (gold_text, answer_text)
+            equal = _equal(*bare, gold.tolerance, integers)
+        return equal
 
     equal = compare(gold, answer, leaf)
     # Undecided member by member: the grammar may still parse the whole, such as a union of intervals or an inequality.
