@@ -14,7 +14,6 @@ from functools import cache, lru_cache, partial
 
 from evals.grading.boxes import balanced, last_box
 from evals.grading.quantities import AND_PART, FACTORS, NO_LEAD, NO_UNIT, PART_WORD, PARTS, REMARK, counted, proper
-from evals.grading.spellings import SPELLINGS, SYMBOLS
 
 Rules = dict[str, str | Callable[[re.Match[str]], str]]  # pattern -> replacement, applied in this order
 
@@ -134,10 +133,43 @@ _SAID = {
     "dne|(?:thelimit|it)?doesnotexist": r"\text{doesnotexist}",
 }
 
+# Unicode signs as LaTeX, full-width signs as ASCII, special blanks as plain ones; zero-width characters, marks of
+# direction and signs of currencies disappear.
+_GREEK = "αβγδεζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΦΨΩ"
+_NAMES = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma sigma tau upsilon phi chi"
+    " psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
+)
+_SYMBOLS = str.maketrans(
+    {
+        **{chr(0xFEE0 + at): chr(at) for at in range(0x21, 0x7F)},
+        **dict.fromkeys(map(chr, (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF)), ""),
+        **dict.fromkeys("€£¥₹₩₽₺₫₴₦₱₪₡฿¢￥￡￦", ""),
+        **{letter: f"\\{name} " for letter, name in zip(_GREEK, re.findall(r"\w+", _NAMES), strict=True)},
+        "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
+        "∞": r"\infty ", "°": r"^\circ ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ", "∩": r"\cap ",
+        "∈": r"\in ", "±": r"\pm ", "²": "^2", "³": "^3", "\u00a0": " ", "\u3000": " ", "⩽": r"\leq ", "⩾": r"\geq ",
+        "\u2009": " ", "\u202f": " ", "′": "'", "″": "''", "\x00": " ", "⊙": r"\odot ", "‐": "-", "‑": "-", "⁄": "/",
+        "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ", "\u2126": r"\Omega ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
+        "≈": r"\approx ", "≡": r"\equiv ", "√": r"\sqrt ",
+        "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "∀": r"\forall ", "…": r"\ldots ",
+        "∨": r"\lor ", "∧": r"\land ",
+    }
+)  # fmt: skip
+_SPELLINGS = {
+    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom", r"\tbinom": r"\binom",
+    r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq", r"\ne": r"\neq", r"\lt": "<",
+    r"\gt": ">", r"\vee": r"\lor", r"\wedge": r"\land", r"\ast": "*", r"\varnothing": r"\emptyset", r"\lbrace": r"\{",
+    r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]", r"\lvert": "|", r"\rvert": "|", r"\vert": "|",
+    r"\degree": r"^\circ", r"\infinity": r"\infty", r"\quad": " ", r"\qquad": " ", r"\R": r"\mathbb{R}",
+    r"\Z": r"\mathbb{Z}", r"\N": r"\mathbb{N}", r"\colon": ":", r"\dots": r"\ldots", r"\cdots": r"\ldots",
+    r"\dotsc": r"\ldots", r"\backslash": r"\setminus",
+}  # fmt: skip
+
 _compiled = cache(re.compile)
 _THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators used only between groups of three digits
 _ascii = partial(unicodedata.normalize, "NFKC")
-# Signs of Unicode, before SYMBOLS
+# Signs of Unicode, before _SYMBOLS
 _SIGNS: Rules = {
     "[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]": lambda m: f"^{{{_ascii(m[0])}}}",  # 10⁻¹² is 10^{-12}
     "[₀-₉]+": lambda m: f"_{{{_ascii(m[0])}}}",
@@ -159,7 +191,7 @@ _TYPESETTING: Rules = {
     r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]": "",
     _LOOKS.pattern: "",
     r"\\(?:operatorname|mathrm)\*? ?\{ ?((?:arc|a)?(?:sin|cos|tan|cot|sec|csc)|cis|log|ln|exp) ?\}": r"\\\1 ",
-    _COMMAND.pattern: lambda m: SPELLINGS.get(m[0], m[0]),
+    _COMMAND.pattern: lambda m: _SPELLINGS.get(m[0], m[0]),
     rf"(?:{_SPACING.pattern}|\s)+": " ",  # one blank: the rules below are quadratic in a run of them
     r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)": lambda m: m[0].replace(" ", ""),  # 10 000
     r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))": lambda m: "'" * m[0].count("\\prime"),
@@ -268,7 +300,7 @@ def normalise(text: str, radians: bool = False) -> str:
         return text
     if not text.isascii():
         text = applied(_SIGNS, clean(text))
-    text = text.translate(SYMBOLS).strip()[: 3 * LONGEST_ANSWER]  # signs become commands; some rules are quadratic
+    text = text.translate(_SYMBOLS).strip()[: 3 * LONGEST_ANSWER]  # signs become commands; some rules are quadratic
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1]  # `\ ` at the end, whose blank is stripped
     if "\\boxed" in text or "\\fbox" in text:

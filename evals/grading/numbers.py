@@ -8,13 +8,11 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
-from typing import Any, Literal
+from typing import Any
 
 LONGEST_TEXT = 2000  # characters
 DEEPEST = 24  # nested parentheses, fractions and powers
 MOST_BITS = 20_000  # of a power's result; 2^2014 and 10^4000 are answers, 10^(10^9) is an attack
-
-Form = Literal["integer", "decimal", "scientific", "exact"]
 
 _DIGITS = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
@@ -32,7 +30,7 @@ class Number:
     """An exact value and its printed form."""
 
     value: Fraction
-    form: Form
+    form: str  # integer, decimal, scientific or exact
     # One unit of the last printed digit, or of the second significant one where only one is printed: as a tolerance,
     # half a unit of a single digit would be up to 50 % (1e11 would accept 1.4e11). None for a value that is exact.
     last_digit: Fraction | None = None

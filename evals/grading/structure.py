@@ -4,13 +4,11 @@ r"""The structure of an answer: a single object, a tuple or interval (ordered), 
 intervals. Members are compared one by one, so that a list of numbers never needs a computer algebra system.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
 
 from evals.grading.normalise import WHERE
 from evals.grading.numbers import number
@@ -44,7 +42,7 @@ class Structure:
 
     text: str = ""  # of a single object
     form: str = ""
-    members: tuple[Structure, ...] = ()
+    members: tuple["Structure", ...] = ()
     names: tuple[str, ...] = ()  # of ordered members, when each is the value of another letter
 
     @property
@@ -70,14 +68,10 @@ def too_deep(text: str) -> bool:
 
     How deep Python can still recurse depends on the caller and on caches; a verdict must not.
     """
-    depth = 0
-    for match in _BRACKET.finditer(text):
-        bracket = match.group()[-1]  # of an escaped brace as well
-        depth += (bracket in "([{") - (bracket in "}])")
-        if depth > DEEPEST:
-            return True
-        depth = max(depth, 0)  # an unmatched closing bracket
-    return False
+    brackets = (match[0][-1] for match in _BRACKET.finditer(text))  # of an escaped brace as well
+    steps = ((bracket in "([{") - (bracket in "}])") for bracket in brackets)
+    depths = accumulate(steps, lambda depth, step: max(depth + step, 0), initial=0)  # 0: an unmatched closing bracket
+    return any(depth > DEEPEST for depth in depths)
 
 
 @lru_cache(maxsize=20_000)
