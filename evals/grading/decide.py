@@ -5,7 +5,6 @@ microseconds and starts no process.
 """
 
 import re
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from typing import NamedTuple
 from core.errors import ConfigError
 from evals.grading import Rule, structure
 from evals.grading.boxes import balanced, last_box
-from evals.grading.normalise import LONGEST_ANSWER, WHERE, choice, normalise, words
+from evals.grading.normalise import COMMAND, LONGEST_ANSWER, WHERE, choice, normalise, words
 from evals.grading.numbers import PLAIN, Number, number
 
 NUMERIC = ("integer", "decimal", "scientific", "exact")
@@ -40,13 +39,11 @@ _CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?([ap]m)?")  # 4:30, 4:30pm, 4pm
 _RESIDUE = re.compile(  # N\equiv907\pmod{1000}, 907(\bmod1000)
     r"(?:(?P<left>.+)\\equiv ?)?(?P<residue>-?\d+)\(?\\?[pb]?mod ?\{?(?P<modulus>\d+)\}?\)?"
 )
-_CHOICE = re.compile("[A-E]")
 # Units of bare letters, and seconds of arc. Not in `normalise`: for a symbolic gold `3m/s` is a quotient of letters.
 _BARE_UNIT = re.compile(
     r"(?<=\d)''?|(?<=[\d})])(?:(?:[kcmn]?m|k?g|k?J|k?N|rad)/(?:s|hr?|mol|kg|g|K|m|cm|L)(?:\^[23])?|[kMG]?(?:Hz|eV|Pa))"
 )
 _HEAD = re.compile(r"([A-Za-z]|\\[A-Za-z]+ ?)\(([A-Za-z](?:,[A-Za-z])*)\)")  # f(x), g(x,y)
-_COMMAND = re.compile(r"\\[A-Za-z]+")
 # A side that relates unknowns, unlike a quantity with its value: `AB+CD=12`, `\\frac{NO}{BO}=2`
 _UNKNOWNS = re.compile(r"[a-z].*[-+]|[-+].*[a-z]|[a-z]\^|\d[a-z]")
 _SIGN_OF_RELATION = re.compile(r"[=<>]|\\(?:[lgn]eq|in)(?![A-Za-z])")
@@ -56,8 +53,7 @@ _PERCENT = Fraction(1, 100)
 SIX_DECIMALS = Fraction(1, 2_000_000)  # half a unit of the sixth decimal
 
 
-@dataclass(frozen=True)
-class Gold:
+class Gold(NamedTuple):
     """A gold answer, read once."""
 
     text: str  # normalised
@@ -212,7 +208,7 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
     bare = behind_signs(gold, answer)
     if bare is None:
         if not _SIGN_OF_RELATION.search(answer) and any(
-            _UNKNOWNS.search(_COMMAND.sub("", side)) for side in structure.sides(gold)[:-1]
+            _UNKNOWNS.search(COMMAND.sub("", side)) for side in structure.sides(gold)[:-1]
         ):
             return Decision(False)  # x+y=5 is not 5
         # Two equations that are not comparable, or plain text that is not a number: against a number it is wrong.
@@ -368,11 +364,11 @@ def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
     """Return the gold, and the normalised `answer`, in one unit of angle.
 
     The degree sign is dropped, like all units, so that 120 and 120 degrees are equal. Where the other text has a pi,
-    and for a function's argument, degrees become radians. Text that `decide` rejects unparsed stays unchanged.
+    and for a function's argument, degrees become radians. Text that is nested too deeply stays unchanged.
     """
-    if len(answer) > LONGEST_ANSWER or structure.too_deep(answer):
+    if structure.too_deep(answer):
         return gold, answer
-    if _CHOICE.fullmatch(gold.text) and (letter := choice(answer)):
+    if gold.text in ("A", "B", "C", "D", "E") and (letter := choice(answer)):
         return gold, letter
     text, radians = normalise(answer), _in_radians(answer)
     if radians is None and gold.radians is None:
@@ -384,5 +380,5 @@ def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
     if not pi and (lost or not functions):
         return gold, text
     if gold.radians is not None:
-        gold = replace(gold, text=gold.radians, kind=_kind(gold.radians, gold.multiple))
+        gold = gold._replace(text=gold.radians, kind=_kind(gold.radians, gold.multiple))
     return gold, text if radians is None else radians

@@ -4,8 +4,8 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from core.code import Code
 from core.provenance import version
@@ -32,8 +32,7 @@ def grader_version() -> str:
     return "g-" + hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """One response to be graded."""
 
     gold: Gold

@@ -96,7 +96,7 @@ _VALUE = r"(?=[-+.\d\\(])"
 _LABEL = re.compile(rf"{_BETWEEN}(?:{WRAPPER}\s*\{{\s*)?([A-Za-z][A-Za-z ]*?)\s*(?:\}}\s*:|:\s*\}}|:)\s*{_VALUE}")
 _PART = re.compile(rf"{_BETWEEN}\(([a-h]|i{{1,3}}|iv)\)\s*{_VALUE}")
 _TRAILING = ".,;:"
-_COMMAND = re.compile(r"\\[A-Za-z]+")
+COMMAND = re.compile(r"\\[A-Za-z]+")
 # `3, 125` and `$3$, $5$` are lists, although three digits follow the comma of the first
 _LISTED = re.compile(r"(?<=\d)\s*,\s+(?=\d{3}(?!\d))|(?<=\d)\$\s*,\s*\$(?=\d)")
 # In `7,500, 2,500` the comma without a space groups digits, so the one with a space separates members.
@@ -191,7 +191,7 @@ _TYPESETTING: Rules = {
     r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]": "",
     _LOOKS.pattern: "",
     r"\\(?:operatorname|mathrm)\*? ?\{ ?((?:arc|a)?(?:sin|cos|tan|cot|sec|csc)|cis|log|ln|exp) ?\}": r"\\\1 ",
-    _COMMAND.pattern: lambda m: _SPELLINGS.get(m[0], m[0]),
+    COMMAND.pattern: lambda m: _SPELLINGS.get(m[0], m[0]),
     rf"(?:{_SPACING.pattern}|\s)+": " ",  # one blank: the rules below are quadratic in a run of them
     r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)": lambda m: m[0].replace(" ", ""),  # 10 000
     r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))": lambda m: "'" * m[0].count("\\prime"),
@@ -339,7 +339,7 @@ def _parted(text: str) -> tuple[str, str]:
         return head, mark + condition
     for match in _TAIL.finditer(text):
         head, said = text[: match.start()], _TEXT.sub(r" \1 ", match[1] or match[2])
-        side = _COMMAND.sub("", head.rpartition("=")[2])  # the condition is on a letter in it
+        side = COMMAND.sub("", head.rpartition("=")[2])  # the condition is on a letter in it
         letters = [name for name in _LETTER.findall(said) if name in side]
         stated = _STATED.search(said)
         bare = match[2] is not None and (not letters or re.search(_STATES, head))
@@ -386,9 +386,7 @@ def _reduced(ratio: str) -> str:
 def choice(answer: str) -> str | None:
     """Return the letter of a choice, alone or before its content, in a raw answer; None without one."""
     lettered = _LETTERED.match(_SPACING.sub(" ", _DELIMITERS.sub("", answer)).strip())
-    if lettered is None or _NO_CONTENT.match(lettered[4].lstrip(" },;") or "x"):
-        return None
-    return lettered[2]
+    return None if lettered is None or _NO_CONTENT.match(lettered[4].lstrip(" },;") or "x") else lettered[2]
 
 
 def _without_letter(text: str) -> str:

@@ -5,10 +5,9 @@ returns None and is left to later stages. Sizes are bounded before any computati
 """
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
-from typing import Any
+from typing import Any, NamedTuple
 
 LONGEST_TEXT = 2000  # characters
 DEEPEST = 24  # nested parentheses, fractions and powers
@@ -25,8 +24,7 @@ _PRINTED = re.compile(
 PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """An exact value and its printed form."""
 
     value: Fraction
@@ -49,7 +47,7 @@ def number(text: str) -> Number | None:
     if text.isdecimal():  # most texts
         return Number(Fraction(int(text)), "integer")
     if printed := _PRINTED.fullmatch(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text):
-        return _printed(*printed.groups())
+        return _printed(printed)
     if text.count(":") > 1:  # 3:4:5 is not a quotient
         return None
     try:
@@ -60,9 +58,8 @@ def number(text: str) -> Number | None:
     return Number(exact, "exact") if reader.at == len(reader.tokens) else None
 
 
-def _printed(
-    sign: str, repeated: str | None, period: str, digits: str, e: str, braced: str, bare: str
-) -> Number | None:
+def _printed(match: re.Match[str]) -> Number | None:
+    sign, repeated, period, digits, e, braced, bare = match.groups()
     power = e or braced or bare
     exponent = int(power or 0)
     if abs(exponent) * 4 > MOST_BITS:  # a decimal digit takes less than four bits
@@ -159,7 +156,11 @@ class Reader:
         # 2^3^2 is ambiguous, 0^0 has no agreed value and 0^-1 none: they are not parsed here
         if self.peek() == "^" or (base == 0 and exponent <= 0):
             raise NotArithmeticError
-        return _raised(base, exponent)
+        # bounded before the power is computed, by its predicted size; a root is left to the algebra
+        size = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
+            raise NotArithmeticError
+        return Fraction(base**exponent.numerator)
 
     def atom(self, depth: int) -> Any:
         if depth > DEEPEST:
@@ -176,12 +177,3 @@ class Reader:
             numerator, denominator = self.atom(depth + 1), self.atom(depth + 1)
             return numerator / denominator
         raise NotArithmeticError
-
-
-def _raised(base: Fraction, exponent: Fraction) -> Fraction:
-    """Return a power with an integer exponent; other powers are left to the algebra."""
-    # bounded before the power is computed, by its predicted size
-    size = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
-        raise NotArithmeticError
-    return Fraction(base**exponent.numerator)

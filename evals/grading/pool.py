@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from core.errors import BenchError
 from core.provenance import ROOT, cores
@@ -50,8 +50,7 @@ class Task:
     box: str | None = field(default=None, compare=False, repr=False)  # the answer as written
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The outcome of a comparison."""
 
     outcome: str  # a `Verdict`

@@ -6,9 +6,9 @@ intervals. Members are compared one by one, so that a list of numbers never need
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise, product
+from typing import NamedTuple
 
 from evals.grading.normalise import WHERE
 from evals.grading.numbers import number
@@ -36,8 +36,7 @@ Compare = Callable[[str, str], bool | None]
 """True: equal; False: different; None: a later stage must decide."""
 
 
-@dataclass(frozen=True)
-class Structure:
+class Structure(NamedTuple):
     """A single object (no form), an unordered list, set or union, or ordered members in the brackets of its form."""
 
     text: str = ""  # of a single object

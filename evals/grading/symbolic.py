@@ -311,24 +311,19 @@ def _same_at_points(gold: Any, answer: Any) -> bool | None:
     unless one of them is piecewise or has no value alone (`_UNEVEN`). This runs first because
     `simplify` takes a hundred times longer to fail, and has no assumption of positive numbers.
     """
-    agreeing = differing = 0
+    agreeing: list[bool] = []
     for start in _POINTS:
         point = _point(gold, answer, start, _DIGITS)
         expected, value = _value(gold.xreplace(point)), _value(answer.xreplace(point))
         if expected is None or value is None:
             return None
         difference, size = abs(expected - value), max(abs(expected), abs(value))
-        if difference <= _AGREE * size:
-            agreeing += 1
-        elif difference > 1e-6 * size:
-            differing += 1
-        else:
+        agreeing.append(difference <= _AGREE * size)
+        if len({*agreeing}) > 1 or not (agreeing[-1] or difference > 1e-6 * size):
             return None
-        if agreeing and differing:
-            return None
-        if differing == 2:
+        if agreeing == [False, False]:
             return False
-    if agreeing < len(_POINTS) or gold.has(*_UNEVEN) or answer.has(*_UNEVEN):
+    if gold.has(*_UNEVEN) or answer.has(*_UNEVEN):
         return None
     return gold.has(sympy.Float) or answer.has(sympy.Float) or _confirmed(gold, answer)
 
