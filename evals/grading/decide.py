@@ -27,12 +27,13 @@ _NUMERAL = re.compile(r"\(?(-?[0-9A-F]+)\)?_\{?(-?\d+)\}?")  # 52_8: digits with
 _LETTER = re.compile(r"[A-Za-z!]")  # a side of an equation that is not only numbers and signs; `!` for 5!=120
 _TEXT_ONLY = re.compile(r"\\text\{\w*\}")  # how `normalise` writes an answer in words
 _WORD = re.compile(r"[A-Za-z]{2,}|[A-DF-HJ-Za-df-hj-z]")  # no single e, E, i, I: they may be numbers
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and newline are allowed
 _MARKUP = re.compile(r"\\(?:text|mbox|mathrm|textbf)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _PROSE = re.compile(r"(?<![A-Za-z])[A-Za-z]{2,}(?=\s)")  # a word of plain text; three of them are a sentence
-# Rest of a command without its backslash, or without that and its first letter (an escape): rac{7}{12}, ext{cm}
-_BEHEADED = re.compile(
-    r"(?<![\\A-Za-z])(?:[dt]?f?rac|t?ext|d?b?inom|b?egin|b?oxed|qrt|m?athrm|m?athbf|m?box|o?verline)\s*\{"
+# A control character besides tab and newline, or the rest of a command without its backslash, or without that and its
+# first letter (an escape): rac{7}{12}, ext{cm}
+_BROKEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f]"
+    r"|(?<![\\A-Za-z])(?:[dt]?f?rac|t?ext|d?b?inom|b?egin|b?oxed|qrt|m?athrm|m?athbf|m?box|o?verline)\s*\{"
 )
 _ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")
 _CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?([ap]m)?")  # 4:30, 4:30pm, 4pm
@@ -71,15 +72,16 @@ class Decision(NamedTuple):
 
 
 @lru_cache(maxsize=20_000)  # the seven benchmarks have 4411 golds
-def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = False) -> Gold:
+def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = False, where: str = "item") -> Gold:
     r"""Read a gold as stored in an items file.
 
-    Raises ConfigError for a tolerance that is not a positive number.
+    Raises ConfigError, which names `where`, for a tolerance that is not a positive number.
 
     >>> gold("142.0").kind, gold("4.5e33").kind, gold(r"\text{Evelyn}").kind, gold("1,-2").kind
     ('integer', 'scientific', 'string', 'list')
     """
-    text = normalise(str(answer))
+    answer = str(answer)  # a trainer may pass a number
+    text = normalise(answer)
     if ordinal := _ORDINAL.fullmatch(text):  # a gold 12th, not the product of t and h that an answer may be
         text = ordinal[1]
     try:
@@ -87,20 +89,16 @@ def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = 
     except ValueError:
         bound = Fraction(0)
     if bound is not None and bound <= 0:
-        raise ConfigError(f"item: tolerance: {tolerance!r} is not a positive number")
+        raise ConfigError(f"{where}: tolerance: {tolerance!r} is not a positive number")
     if not multiple and number(text):
         text = text.replace(",", "")
-    content = last_box(str(answer)) or str(answer)
+    content = last_box(answer) or answer
+    sentence = len(_PROSE.findall(_MARKUP.sub(" ", content))) >= 3
     # Control characters, a truncated command, unbalanced braces or a sentence: nothing is repaired, and such a gold is
     # only compared as text.
-    if (
-        _CONTROL.search(str(answer))
-        or _BEHEADED.search(str(answer))
-        or balanced(content + "}", 0) != content
-        or len(_PROSE.findall(_MARKUP.sub(" ", content))) >= 3
-    ):
+    if sentence or _BROKEN.search(answer) or balanced(content + "}", 0) != content:
         return Gold(text, "unparsed", bound, multiple)
-    return Gold(text, _kind(text, multiple), bound, multiple, _in_radians(str(answer)))
+    return Gold(text, _kind(text, multiple), bound, multiple, _in_radians(answer))
 
 
 def _kind(text: str, multiple: bool) -> str:
@@ -295,11 +293,10 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(bases)
     gold_number, answer_number = number(gold.removesuffix("%")), number(answer.removesuffix("%"))
     if gold_number and answer_number:
-        scales = [(_ONE, _ONE)]
-        if gold.endswith("%") != answer.endswith("%"):  # a percentage is p and p/100
-            scales.append((_PERCENT, _ONE) if gold.endswith("%") else (_ONE, _PERCENT))
-        rules = (agree(gold_number, answer_number, tolerance, *scale) for scale in scales)
-        rule = next(filter(None, rules), None)
+        rule = agree(gold_number, answer_number, tolerance)
+        if rule is None and gold.endswith("%") != answer.endswith("%"):  # a percentage is p and p/100
+            scales = (_PERCENT, _ONE) if gold.endswith("%") else (_ONE, _PERCENT)
+            rule = agree(gold_number, answer_number, tolerance, *scales)
         return Decision(rule is not None, rule or Rule.NUMBER)
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
         return Decision(words(gold) == words(answer))

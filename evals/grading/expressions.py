@@ -15,11 +15,10 @@ from evals.grading.numbers import DEEPEST, MOST_BITS, OVER, SIGNS, NotArithmetic
 
 _CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _RELATIONS = {"=": sympy.Eq, "<": sympy.Lt, ">": sympy.Gt, "\\leq": sympy.Le, "\\geq": sympy.Ge, "\\neq": sympy.Ne}
+_NAMES = "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth exp log ln lg"
 _FUNCTIONS = {
     f"\\{name}": getattr(sympy, name.replace("arc", "a").replace("ln", "log").replace("lg", "log"))
-    for name in re.findall(
-        r"\w+", "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth exp log ln lg"
-    )
+    for name in re.findall(r"\w+", _NAMES)
 }
 _FUNCTIONS["\\cis"] = lambda angle: sympy.cos(angle) + sympy.I * sympy.sin(angle)
 _INVERSES = {sympy.sin: sympy.asin, sympy.cos: sympy.acos, sympy.tan: sympy.atan}

@@ -44,9 +44,7 @@ class Question(NamedTuple):
 class Grader(Pool):
     """Grades responses; keep one for many calls to keep its workers warm. Close it, or use it as a context manager."""
 
-    def grade(
-        self, questions: Sequence[Question], *, report: Callable[[int], object] = lambda done: None
-    ) -> list[Grade]:
+    def grade(self, questions: Sequence[Question], *, report: Callable[[int], object] = lambda n: None) -> list[Grade]:
         """Return one grade per question, in order, independent of earlier calls and of the machine's load.
 
         `report(n)` is called whenever n questions have their grade. An unexpected exception is the verdict `error`: no

@@ -23,12 +23,6 @@ _GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\})*\
 _SECOND = re.compile(rf"(\\frac\s*{_GROUP})\s*(\\[A-Za-z]+|[^\s{{}}])")
 LONGEST_ANSWER = 4000  # characters; the longest gold of the seven benchmarks has under 500
 
-# Commands that only change size or font, and synonyms of other commands. Each is matched whole, so that
-# `\le` does not match inside `\left`.
-_LOOKS = re.compile(
-    r"\\(?:textdollar|left|middle|right|displaystyle|textstyle|limits|[bB]ig[lr]?|[bB]igg|rm|bf|bfseries|cal|underline"
-    r"|ensuremath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge)(?![A-Za-z])"
-)
 # Commands that print their argument as it is.
 WRAPPER = (
     r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mbox|hbox"
@@ -41,9 +35,8 @@ _HOUR = r"(?:0?[1-9]|1[0-2])(?::\d{2})?"
 # The letter of a choice, with or before its content: \textbf{(E) } 81, \text{(C) Plane}, B) 5, E: a score, \text{Option
 # E}. Not where several letters occur.
 _LETTERED = re.compile(
-    rf"^({WRAPPER}\s*\{{)?\s*(?:(?i:option|choice|answer)\s+)?\(?([A-E])(?:(?:\)[.:]?|[.:])(\s*\}}[\s~]*|\s*)|\s*\}}?$)"
-    r"(?!.*(?<![A-Za-z\\])[A-E][).:])(.*)",
-    re.DOTALL,
+    rf"(?s)^({WRAPPER}\s*\{{)?\s*(?:(?i:option|choice|answer)\s+)?\(?([A-E])(?:(?:\)[.:]?|[.:])(\s*\}}[\s~]*|\s*)|\s*\}}?$)"
+    r"(?!.*(?<![A-Za-z\\])[A-E][).:])(.*)"
 )
 # Content that is not the choice's: (B) + 5 is a sum. Without a text command it is a number, because the letter may
 # otherwise be a factor.
@@ -78,12 +71,11 @@ _UNIT_TEXT = re.compile(
 )
 # A unit written as a bare word at the end. No one-letter units: `5 m` may be a product with a variable.
 _UNIT_WORDS = re.compile(
-    r"(?<=[\d}\s)])\s*(?:(?:square|cubic|sq\.?)\s+)?(?:cm|mm|km|kg|nm|ms|ft|feet|foot|inch(?:es)?|yards?|miles?|"
+    r"(?i)(?<=[\d}\s)])\s*(?:(?:square|cubic|sq\.?)\s+)?(?:cm|mm|km|kg|nm|ms|ft|feet|foot|inch(?:es)?|yards?|miles?|"
     r"met(?:er|re)s?|"
     r"centimet(?:er|re)s?|units?|degrees?|deg|radians?|rad|seconds?|secs?|minutes?|mins?|hours?|"
     r"days?|weeks?|months?|years?|cents?|dollars?|"
-    r"mph|lbs?|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$",
-    re.IGNORECASE,
+    r"mph|lbs?|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$"
 )
 # `1 \text{ and } 2` is the list 1,2
 _CONJUNCTION = re.compile(
@@ -116,10 +108,9 @@ WHERE = "\\where "
 LONGEST_CONDITIONED = 600  # characters; longer texts are not searched for a condition or a noun
 _STATES = r"(?:\\in|\\[lgn]eq)(?![A-Za-z])|[<>]"
 _TAIL = re.compile(
-    rf"[\s,;(]*(?:{WRAPPER}\s*\{{[\s,(]*)?"
+    rf"(?is)[\s,;(]*(?:{WRAPPER}\s*\{{[\s,(]*)?"
     r"(?:(?<![A-Za-z\\])(?:where|with|for|given|provided)(?![A-Za-z])|\\forall(?![A-Za-z]))(.*)"
-    rf"|\s*[,;(][\s(]*((?:[A-Za-z]\s*,\s*)*[A-Za-z]\s*(?:{_STATES}).*)",
-    re.DOTALL | re.IGNORECASE,
+    rf"|\s*[,;(][\s(]*((?:[A-Za-z]\s*,\s*)*[A-Za-z]\s*(?:{_STATES}).*)"
 )
 _TELLING = re.compile(r"all|any|every|each|some|arbitrary|integer|real|natural|constant|positive", re.IGNORECASE)
 _STATED = re.compile(rf"([A-Za-z])\s*({_STATES})\s*(.*?)[\s)]*$", re.DOTALL)
@@ -189,7 +180,9 @@ _TYPESETTING: Rules = {
     r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])": lambda m: re.sub(r"\D", "", m[0]),
     _DELIMITERS.pattern: "",
     r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]": "",
-    _LOOKS.pattern: "",
+    # Commands that only change size or font. Each is matched whole, so that `\le` does not match inside `\left`.
+    r"\\(?:textdollar|left|middle|right|displaystyle|textstyle|limits|[bB]ig[lr]?|[bB]igg|rm|bf|bfseries|cal|underline"
+    r"|ensuremath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge)(?![A-Za-z])": "",
     r"\\(?:operatorname|mathrm)\*? ?\{ ?((?:arc|a)?(?:sin|cos|tan|cot|sec|csc)|cis|log|ln|exp) ?\}": r"\\\1 ",
     COMMAND.pattern: lambda m: _SPELLINGS.get(m[0], m[0]),
     rf"(?:{_SPACING.pattern}|\s)+": " ",  # one blank: the rules below are quadratic in a run of them

@@ -174,6 +174,5 @@ class Reader:
                 raise NotArithmeticError
             return value
         if token == "\\frac":
-            numerator, denominator = self.atom(depth + 1), self.atom(depth + 1)
-            return numerator / denominator
+            return self.atom(depth + 1) / self.atom(depth + 1)
         raise NotArithmeticError

@@ -35,23 +35,20 @@ _RULES: Rules = {
     # 1 \text{ and } \frac14 is a mixed number, 1 \text{ and } \frac54 is not; a list keeps its comma
     rf"^(\s*-?\d+)\s*(?:{WRAPPER}\s*\{{\s*and\s*\}}|\sand\s)\s*"
     rf"(?=\\[dt]?frac\s*{_ARGUMENT}\s*{_ARGUMENT})": lambda m: m[1] if int(m[2] or m[3]) < int(m[4] or m[5]) else m[0],
+    r"^\s*(\d+)\s*\(([A-Za-z -]+)\)\s*$": lambda m: m[1] if counted(m[2]) == m[1] else m[0],  # 5 (five)
 }
-_REPEATED = re.compile(r"(\s*(\d+)\s*)\(([A-Za-z -]+)\)\s*")  # 5 (five)
 
 # A number with the noun that it counts, for a gold that is a number: 12 ways, \text{7 apples}, 5 million people.
 _COUNTED_NOUN = re.compile(
-    rf"({WRAPPER}\s*\{{)?(.*[\d}})$](?:\s+(?:dozen|hundred|[a-z]+illion|thousand))?)(?:\s|~|\\[ ,;:!])+"
-    r"([A-Za-z][a-z]{2,}(?:[\s-]+[A-Za-z][a-z]{2,}){0,5})[.\s]*(\})?[.\s]*",
-    re.DOTALL,
+    rf"(?s)({WRAPPER}\s*\{{)?(.*[\d}})$](?:\s+(?:dozen|hundred|[a-z]+illion|thousand))?)(?:\s|~|\\[ ,;:!])+"
+    r"([A-Za-z][a-z]{2,}(?:[\s-]+[A-Za-z][a-z]{2,}){0,5})[.\s]*(\})?[.\s]*"
 )
-_NOUN = re.compile(NO_UNIT)
 # Further words that name nothing to count: functions, letters, signs and relations.
 _NO_NOUN = re.compile(
-    r"(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|sqrt|min|max|gcd|lcm|det|arg|abs|floor|ceil|choose|permute"
+    r"(?i)(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|sqrt|min|max|gcd|lcm|det|arg|abs|floor|ceil|choose|permute"
     r"|alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|rho|sigma|tau|phi|chi|psi|omega|inf(?:inity|ty)?"
     r"|times|over|percent(?:age|s)?|pct|per|power|base|equals?|and|but|for|from|into|between|through"
-    r"|when|where|with",
-    re.IGNORECASE,
+    r"|when|where|with"
 )
 
 
@@ -67,11 +64,8 @@ def beside_number(answer: str) -> str | None:
         return None
     before = " ".join(answer.split())
     text = applied(_RULES, before).strip()
-    repeated = _REPEATED.fullmatch(text)
-    if repeated and counted(repeated[3]) == repeated[2]:
-        text = repeated[2]
     # a word follows a blank and has a vowel; letters in alphabetical order are a product, as in 12 abc
-    if (noun := _COUNTED_NOUN.fullmatch(text)) and bool(noun[1]) == bool(noun[4]) and _NOUN.match(noun[3]):
+    if (noun := _COUNTED_NOUN.fullmatch(text)) and bool(noun[1]) == bool(noun[4]) and re.match(NO_UNIT, noun[3]):
         names = re.split(r"[\s-]+", noun[3].lower())
         # four sorted letters in text are a word: 12 boys
         products = [list(name) == sorted(name) and not (noun[1] and len(name) > 3) for name in names]

@@ -132,13 +132,10 @@ def split(text: str, separators: Sequence[str] = ",;") -> list[str]:
     parts, depth, at = [], 0, 0
     for match in _TOKEN.finditer(text):
         token = match.group()
-        if token in _OPENING:
-            depth += 1
-        elif token in _CLOSING:
-            depth -= 1
-            if depth < 0:
-                return [text]
-        elif depth == 0 and token in separators:
+        depth += (token in _OPENING) - (token in _CLOSING)
+        if depth < 0:
+            return [text]
+        if depth == 0 and token in separators:
             parts.append(text[at : match.start()])
             at = match.end()
     return [text] if depth else [*parts, text[at:]]
@@ -237,9 +234,8 @@ def _signed(text: str) -> list[str]:
     signs = _PLUS_MINUS.findall(text)
     if not 0 < len(signs) <= MOST_SIGNS:
         return []
-    upper = ["+" if sign == "pm" else "-" for sign in signs]
-    lower = ["-" if sign == "pm" else "+" for sign in signs]
-    choices = [upper, lower] if "mp" in signs else product("+-", repeat=len(signs))
+    together = zip(*("+-" if sign == "pm" else "-+" for sign in signs), strict=True)  # all upper, all lower
+    choices = together if "mp" in signs else product("+-", repeat=len(signs))
     parts = _PLUS_MINUS.split(text)[::2]  # without the signs
     made = ("".join(map("".join, zip(parts, (*choice, ""), strict=True))) for choice in choices)
     return [re.sub(r"(^|[({\[,;=])\+", r"\1", one) for one in made]

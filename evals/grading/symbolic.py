@@ -216,9 +216,8 @@ def _same_family(gold: Any, answer: Any, gold_letter: str | None, answer_letter:
         return False
     if _same(*sides) or not (linear and whole):
         return _same(*sides)
-    turned, offset = (
-        _value(part / steps[0]) for part in (steps[1], (sides[0] - sides[1]).xreplace({k: sympy.Integer(0)}))
-    )
+    apart = (sides[0] - sides[1]).xreplace({k: sympy.Integer(0)})
+    turned, offset = (_value(part / steps[0]) for part in (steps[1], apart))
     return bool(abs(abs(turned) - 1) < _EXACT and abs(offset - mpmath.nint(offset.real)) < _EXACT)
 
 
