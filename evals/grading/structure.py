@@ -7,7 +7,7 @@ intervals. Members are compared one by one, so that a list of numbers never need
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise, product
+from itertools import pairwise, product
 from typing import NamedTuple
 
 from evals.grading.normalise import WHERE
@@ -67,10 +67,14 @@ def too_deep(text: str) -> bool:
 
     How deep Python can still recurse depends on the caller and on caches; a verdict must not.
     """
-    brackets = (match[0][-1] for match in _BRACKET.finditer(text))  # of an escaped brace as well
-    steps = ((bracket in "([{") - (bracket in "}])") for bracket in brackets)
-    depths = accumulate(steps, lambda depth, step: max(depth + step, 0), initial=0)  # 0: an unmatched closing bracket
-    return any(depth > DEEPEST for depth in depths)
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        bracket = match.group()[-1]  # of an escaped brace as well
+        depth += (bracket in "([{") - (bracket in "}])")
+        if depth > DEEPEST:
+            return True
+        depth = max(depth, 0)  # an unmatched closing bracket
+    return False
 
 
 @lru_cache(maxsize=20_000)
