@@ -116,7 +116,11 @@ class Reader:
 
     def accept(self, *tokens: str) -> str:
         """Return the next token and step over it if it is one of `tokens`; else an empty text."""
-        return self.next() if self.peek() in tokens else ""
+        token = self.tokens[self.at] if self.at < len(self.tokens) else ""
+        if token not in tokens:
+            return ""
+        self.at += 1
+        return token
 
     def sum(self, depth: int) -> Any:
         negative = self.accept("+", "-") == "-"
