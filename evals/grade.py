@@ -18,13 +18,13 @@ from pathlib import Path
 
 from core import errors
 from core.code import Code, warning_entry
-from core.errors import ConfigError, CorruptInputError, Parser, hint
+from core.errors import CorruptInputError, Parser, hint
 from core.files import write_json
 from core.progress import Progress
 from core.provenance import sha256_file
 from evals import data, store
-from evals.benchmark import Item, defined
-from evals.grading.decide import Gold, gold
+from evals.benchmark import defined
+from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, grader_version, versions
 
 SCHEMA = 1
@@ -57,7 +57,10 @@ def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] = ()) 
                     f"({len(items)} items){hint(strange[0], items)}"
                 )
             # each gold is read once, not once per sample
-            golds = {item_id: _gold(items[item_id], key) for item_id in dict.fromkeys(rows["item_id"])}
+            golds = {}
+            for id in dict.fromkeys(rows["item_id"]):
+                item, where = items[id], f"{key}: item {id}: item"
+                golds[id] = gold(item.answer, tolerance=item.tolerance, multiple=item.multiple, where=where)
             places = zip(rows["item_id"], rows["response"], rows["stop"], strict=True)
             questions = [Question(golds[id], response, stop, tuple(thoughts)) for id, response, stop in places]
             grades = grader.grade(questions, report=Progress(f"grade {key}", len(questions)).update)
@@ -67,13 +70,6 @@ def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] = ()) 
             write_json(out / "grades.json", record)  # after each benchmark: a killed run keeps the finished ones
             counts = entries[key]["verdicts"]
             print(f"{key}: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count))
-
-
-def _gold(item: Item, key: str) -> Gold:
-    try:
-        return gold(item.answer, tolerance=item.tolerance, multiple=item.multiple)
-    except ConfigError as error:
-        raise ConfigError(f"{key}: item {item.item_id}: {error}") from error
 
 
 def add_thoughts(parser: argparse.ArgumentParser) -> None:

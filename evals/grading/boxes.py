@@ -102,10 +102,7 @@ def balanced(text: str, start: int, end: int | None = None) -> str | None:
     """Return the text from `start` to the brace that closes the one before it, or None if none does before `end`."""
     depth = 1
     for token in _BRACE.finditer(text, start, len(text) if end is None else end):
-        if token.group() == "{":
-            depth += 1
-        elif token.group() == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start : token.start()]
+        depth += (token[0] == "{") - (token[0] == "}")
+        if depth == 0:
+            return text[start : token.start()]
     return None

@@ -5,14 +5,14 @@ microseconds and starts no process.
 """
 
 import re
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 from core.errors import ConfigError
 from evals.grading import Rule, structure
 from evals.grading.boxes import balanced, last_box
-from evals.grading.normalise import LONGEST_ANSWER, WHERE, choice, normalise, words
+from evals.grading.normalise import COMMAND, LONGEST_ANSWER, WHERE, choice, normalise, words
 from evals.grading.numbers import PLAIN, Number, number
 
 NUMERIC = ("integer", "decimal", "scientific", "exact")
@@ -27,25 +27,24 @@ _NUMERAL = re.compile(r"\(?(-?[0-9A-F]+)\)?_\{?(-?\d+)\}?")  # 52_8: digits with
 _LETTER = re.compile(r"[A-Za-z!]")  # a side of an equation that is not only numbers and signs; `!` for 5!=120
 _TEXT_ONLY = re.compile(r"\\text\{\w*\}")  # how `normalise` writes an answer in words
 _WORD = re.compile(r"[A-Za-z]{2,}|[A-DF-HJ-Za-df-hj-z]")  # no single e, E, i, I: they may be numbers
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and newline are allowed
 _MARKUP = re.compile(r"\\(?:text|mbox|mathrm|textbf)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _PROSE = re.compile(r"(?<![A-Za-z])[A-Za-z]{2,}(?=\s)")  # a word of plain text; three of them are a sentence
-# Rest of a command without its backslash, or without that and its first letter (an escape): rac{7}{12}, ext{cm}
-_BEHEADED = re.compile(
-    r"(?<![\\A-Za-z])(?:[dt]?f?rac|t?ext|d?b?inom|b?egin|b?oxed|qrt|m?athrm|m?athbf|m?box|o?verline)\s*\{"
+# A control character besides tab and newline, or the rest of a command without its backslash, or without that and its
+# first letter (an escape): rac{7}{12}, ext{cm}
+_BROKEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f]"
+    r"|(?<![\\A-Za-z])(?:[dt]?f?rac|t?ext|d?b?inom|b?egin|b?oxed|qrt|m?athrm|m?athbf|m?box|o?verline)\s*\{"
 )
 _ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")
 _CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?([ap]m)?")  # 4:30, 4:30pm, 4pm
 _RESIDUE = re.compile(  # N\equiv907\pmod{1000}, 907(\bmod1000)
     r"(?:(?P<left>.+)\\equiv ?)?(?P<residue>-?\d+)\(?\\?[pb]?mod ?\{?(?P<modulus>\d+)\}?\)?"
 )
-_CHOICE = re.compile("[A-E]")
 # Units of bare letters, and seconds of arc. Not in `normalise`: for a symbolic gold `3m/s` is a quotient of letters.
 _BARE_UNIT = re.compile(
     r"(?<=\d)''?|(?<=[\d})])(?:(?:[kcmn]?m|k?g|k?J|k?N|rad)/(?:s|hr?|mol|kg|g|K|m|cm|L)(?:\^[23])?|[kMG]?(?:Hz|eV|Pa))"
 )
 _HEAD = re.compile(r"([A-Za-z]|\\[A-Za-z]+ ?)\(([A-Za-z](?:,[A-Za-z])*)\)")  # f(x), g(x,y)
-_COMMAND = re.compile(r"\\[A-Za-z]+")
 # A side that relates unknowns, unlike a quantity with its value: `AB+CD=12`, `\\frac{NO}{BO}=2`
 _UNKNOWNS = re.compile(r"[a-z].*[-+]|[-+].*[a-z]|[a-z]\^|\d[a-z]")
 _SIGN_OF_RELATION = re.compile(r"[=<>]|\\(?:[lgn]eq|in)(?![A-Za-z])")
@@ -55,8 +54,7 @@ _PERCENT = Fraction(1, 100)
 SIX_DECIMALS = Fraction(1, 2_000_000)  # half a unit of the sixth decimal
 
 
-@dataclass(frozen=True)
-class Gold:
+class Gold(NamedTuple):
     """A gold answer, read once."""
 
     text: str  # normalised
@@ -66,24 +64,24 @@ class Gold:
     radians: str | None = None  # normalised with degrees as radians; None where the gold has no angle in degrees
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """The decision of a stage: whether the answer equals the gold, and by which rule."""
 
-    equal: bool
-    rule: Rule
+    equal: bool | None  # None: a later stage must decide
+    rule: Rule = Rule.STRING
 
 
 @lru_cache(maxsize=20_000)  # the seven benchmarks have 4411 golds
-def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = False) -> Gold:
+def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = False, where: str = "item") -> Gold:
     r"""Read a gold as stored in an items file.
 
-    Raises ConfigError for a tolerance that is not a positive number.
+    Raises ConfigError, which names `where`, for a tolerance that is not a positive number.
 
     >>> gold("142.0").kind, gold("4.5e33").kind, gold(r"\text{Evelyn}").kind, gold("1,-2").kind
     ('integer', 'scientific', 'string', 'list')
     """
-    text = normalise(str(answer))
+    answer = str(answer)  # a trainer may pass a number
+    text = normalise(answer)
     if ordinal := _ORDINAL.fullmatch(text):  # a gold 12th, not the product of t and h that an answer may be
         text = ordinal[1]
     try:
@@ -91,20 +89,16 @@ def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = 
     except ValueError:
         bound = Fraction(0)
     if bound is not None and bound <= 0:
-        raise ConfigError(f"item: tolerance: {tolerance!r} is not a positive number")
+        raise ConfigError(f"{where}: tolerance: {tolerance!r} is not a positive number")
     if not multiple and number(text):
         text = text.replace(",", "")
-    content = last_box(str(answer)) or str(answer)
+    content = last_box(answer) or answer
+    sentence = len(_PROSE.findall(_MARKUP.sub(" ", content))) >= 3
     # Control characters, a truncated command, unbalanced braces or a sentence: nothing is repaired, and such a gold is
     # only compared as text.
-    if (
-        _CONTROL.search(str(answer))
-        or _BEHEADED.search(str(answer))
-        or balanced(content + "}", 0) != content
-        or len(_PROSE.findall(_MARKUP.sub(" ", content))) >= 3
-    ):
+    if sentence or _BROKEN.search(answer) or balanced(content + "}", 0) != content:
         return Gold(text, "unparsed", bound, multiple)
-    return Gold(text, _kind(text, multiple), bound, multiple, _in_radians(str(answer)))
+    return Gold(text, _kind(text, multiple), bound, multiple, _in_radians(answer))
 
 
 def _kind(text: str, multiple: bool) -> str:
@@ -116,32 +110,26 @@ def _kind(text: str, multiple: bool) -> str:
     return "list" if structure.parse(text.partition(WHERE)[0]).form else "symbolic"
 
 
-def decide(gold: Gold, answer: str) -> Decision | None:
-    """Return the decision of the cheap stages on a normalised `answer`; None when they cannot decide.
+def decide(gold: Gold, answer: str) -> Decision:
+    """Return the decision of the cheap stages on a normalised `answer`.
 
     The result is the same on every machine and under every load, because there is no time limit here.
     """
     # Equal texts first: they are right for every kind of gold, even one that cannot be parsed.
     if answer == gold.text:
-        return Decision(True, Rule.STRING)
+        return Decision(True)
     if len(answer) > LONGEST_ANSWER or structure.too_deep(answer):
         return Decision(False, Rule.LENGTH)
-    if gold.kind == "unparsed":
-        return None
-    if gold.kind == "string":
-        return Decision(words(answer) == words(gold.text), Rule.STRING)
+    if gold.kind in ("unparsed", "string"):
+        return Decision(words(answer) == words(gold.text) if gold.kind == "string" else None)
     used = {Rule.STRING}  # the rules that decided members; the weakest is reported
 
     def leaf(gold_text: str, answer_text: str) -> bool | None:
-        decision = compare_objects(gold_text, answer_text, gold.tolerance)
-        if decision is None:
-            return None
-        used.add(decision.rule)
-        return decision.equal
+        equal, rule = compare_objects(gold_text, answer_text, gold.tolerance)
+        used.add(rule)
+        return equal
 
     equal = compare(gold, answer, leaf)
-    if equal is None:
-        return None
     return Decision(equal, next(rule for rule in (Rule.TOLERANCE, Rule.NUMBER, Rule.STRING) if rule in used))
 
 
@@ -208,22 +196,22 @@ def as_intervals(gold: str, answer: str) -> tuple[str, str]:
     )
 
 
-def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
-    """Compare two single objects as text; None when neither text nor numbers decide."""
+def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decision:
+    """Compare two single objects as text and as numbers."""
     if gold == answer:
-        return Decision(True, Rule.STRING)
+        return Decision(True)
     for same, rule in ((_same_time, Rule.STRING), (_same_residue, Rule.NUMBER)):
         if (equal := same(gold, answer)) is not None:
             return Decision(equal, rule)
     bare = behind_signs(gold, answer)
     if bare is None:
         if not _SIGN_OF_RELATION.search(answer) and any(
-            _UNKNOWNS.search(_COMMAND.sub("", side)) for side in structure.sides(gold)[:-1]
+            _UNKNOWNS.search(COMMAND.sub("", side)) for side in structure.sides(gold)[:-1]
         ):
-            return Decision(False, Rule.STRING)  # x+y=5 is not 5
+            return Decision(False)  # x+y=5 is not 5
         # Two equations that are not comparable, or plain text that is not a number: against a number it is wrong.
         malformed = PLAIN.fullmatch(answer) and number(gold) is not None
-        return Decision(False, Rule.STRING) if malformed else None
+        return Decision(False if malformed else None)
     return _compare_values(*bare, tolerance)
 
 
@@ -298,25 +286,23 @@ def _same_residue(gold: str, answer: str) -> bool | None:
     return other.value == int(residue["residue"]) if residue and other else None
 
 
-def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
+def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decision:
     if gold == answer:
-        return Decision(True, Rule.STRING)
+        return Decision(True)
     if (bases := _same_numeral(gold, answer)) is not None:
-        return Decision(bases, Rule.STRING)
+        return Decision(bases)
     gold_number, answer_number = number(gold.removesuffix("%")), number(answer.removesuffix("%"))
     if gold_number and answer_number:
-        scales = [(_ONE, _ONE)]
-        if gold.endswith("%") != answer.endswith("%"):  # a percentage is p and p/100
-            scales.append((_PERCENT, _ONE) if gold.endswith("%") else (_ONE, _PERCENT))
-        rules = (agree(gold_number, answer_number, tolerance, *scale) for scale in scales)
-        rule = next(filter(None, rules), None)
+        rule = agree(gold_number, answer_number, tolerance)
+        if rule is None and gold.endswith("%") != answer.endswith("%"):  # a percentage is p and p/100
+            scales = (_PERCENT, _ONE) if gold.endswith("%") else (_ONE, _PERCENT)
+            rule = agree(gold_number, answer_number, tolerance, *scales)
         return Decision(rule is not None, rule or Rule.NUMBER)
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
-        return Decision(words(gold) == words(answer), Rule.STRING)
+        return Decision(words(gold) == words(answer))
     # One of the two is not a number. A plain word or digits need no algebra.
-    if gold_number and (PLAIN.fullmatch(answer) or _WORD.fullmatch(answer)):
-        return Decision(False, Rule.STRING)
-    return None
+    plain = gold_number and (PLAIN.fullmatch(answer) or _WORD.fullmatch(answer))
+    return Decision(False if plain else None)
 
 
 def _same_numeral(gold: str, answer: str) -> bool | None:
@@ -375,11 +361,11 @@ def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
     """Return the gold, and the normalised `answer`, in one unit of angle.
 
     The degree sign is dropped, like all units, so that 120 and 120 degrees are equal. Where the other text has a pi,
-    and for a function's argument, degrees become radians. Text that `decide` rejects unparsed stays unchanged.
+    and for a function's argument, degrees become radians. Text that is nested too deeply stays unchanged.
     """
-    if len(answer) > LONGEST_ANSWER or structure.too_deep(answer):
+    if structure.too_deep(answer):
         return gold, answer
-    if _CHOICE.fullmatch(gold.text) and (letter := choice(answer)):
+    if gold.text in ("A", "B", "C", "D", "E") and (letter := choice(answer)):
         return gold, letter
     text, radians = normalise(answer), _in_radians(answer)
     if radians is None and gold.radians is None:
@@ -391,5 +377,5 @@ def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
     if not pi and (lost or not functions):
         return gold, text
     if gold.radians is not None:
-        gold = replace(gold, text=gold.radians, kind=_kind(gold.radians, gold.multiple))
+        gold = gold._replace(text=gold.radians, kind=_kind(gold.radians, gold.multiple))
     return gold, text if radians is None else radians

@@ -15,11 +15,10 @@ from evals.grading.numbers import DEEPEST, MOST_BITS, OVER, SIGNS, NotArithmetic
 
 _CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _RELATIONS = {"=": sympy.Eq, "<": sympy.Lt, ">": sympy.Gt, "\\leq": sympy.Le, "\\geq": sympy.Ge, "\\neq": sympy.Ne}
+_NAMES = "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth exp log ln lg"
 _FUNCTIONS = {
     f"\\{name}": getattr(sympy, name.replace("arc", "a").replace("ln", "log").replace("lg", "log"))
-    for name in re.findall(
-        r"\w+", "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth exp log ln lg"
-    )
+    for name in re.findall(r"\w+", _NAMES)
 }
 _FUNCTIONS["\\cis"] = lambda angle: sympy.cos(angle) + sympy.I * sympy.sin(angle)
 _INVERSES = {sympy.sin: sympy.asin, sympy.cos: sympy.acos, sympy.tan: sympy.atan}
@@ -57,9 +56,8 @@ def read(text: str) -> Any:
     try:
         reader = Latex(text)
         value = reader.sum(0)
-        if relation := _RELATIONS.get(reader.peek()):
-            reader.next()
-            value = relation(_real(value), _real(reader.sum(0)), evaluate=False)
+        if sign := reader.accept(*_RELATIONS):
+            value = _RELATIONS[sign](_real(value), _real(reader.sum(0)), evaluate=False)
     except NotArithmeticError:
         return None
     return value if reader.at == len(reader.tokens) else None
@@ -76,8 +74,7 @@ class Latex(Reader):
 
     def product(self, depth: int) -> Any:
         value = self.factors(depth)
-        while (sign := self.peek()) in SIGNS:
-            self.next()
+        while sign := self.accept(*SIGNS):
             other = self.factors(depth)
             value = value / other if sign in OVER else value * other
         return value
@@ -99,13 +96,11 @@ class Latex(Reader):
 
     def power(self, depth: int) -> Any:
         value = self.atom(depth)
-        while self.peek() == "!":
-            self.next()
+        while self.accept("!"):
             if value.is_number and not (value.is_Integer and value <= _WRITTEN):
                 raise TooLargeError
             value = sympy.factorial(value)
-        if self.peek() == "^":
-            self.next()
+        if self.accept("^"):
             bare = self.peek().isalpha()  # in `e^x(2)` x is not a function of 2
             value = _raised(value, self.letter(self.next(), bare=True) if bare else self.atom(depth + 1))
         if self.peek() in ("^", "!", "_"):
@@ -141,7 +136,7 @@ class Latex(Reader):
         outer, self.bars = self.bars, opening == "|"
         value = self.sum(depth + 1)
         self.bars = outer
-        if self.next() != _CLOSING[opening]:
+        if not self.accept(_CLOSING[opening]):
             raise NotArithmeticError
         if opening == "|":
             return sympy.Abs(_real(value))
@@ -156,8 +151,7 @@ class Latex(Reader):
         An argument is a letter or number: `n(n-1)` is a product.
         """
         name = token.removeprefix("\\") + (self.raw() if _ACCENT.fullmatch(token) else "")
-        if self.peek() == "_" and not bare:
-            self.next()
+        if not bare and self.accept("_"):
             name += f"_{self.raw()}"
         elif token in _CONSTANTS:
             return _CONSTANTS[token]
@@ -171,9 +165,8 @@ class Latex(Reader):
 
     def raw(self) -> str:
         """Return the text of the next token or group, without its braces."""
-        if self.peek() != "{":
+        if not self.accept("{"):
             return self.next().removeprefix("\\")
-        self.next()
         words = []
         while (token := self.next()) != "}":
             if token in ("", "{"):
@@ -185,8 +178,7 @@ class Latex(Reader):
         """Parse a function's value; an argument without brackets ends at the next product sign or function."""
         function, exponent = _FUNCTIONS[name], None
         base = sympy.Integer(10) if name in ("\\log", "\\lg") else None
-        while (script := self.peek()) in ("^", "_"):
-            self.next()
+        while script := self.accept("^", "_"):
             digits = self.peek()
             if script == "^":
                 exponent = self.atom(depth + 1)
@@ -201,8 +193,7 @@ class Latex(Reader):
             argument = self.atom(depth + 1)
         else:
             argument = self.factors(depth + 1, functions=False)
-            while self.peek() == "/":
-                self.next()
+            while self.accept("/"):
                 argument = argument / self.power(depth + 1)
         if exponent == -1 and function in _INVERSES:
             return _INVERSES[function](argument)

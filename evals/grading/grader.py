@@ -4,8 +4,8 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from core.code import Code
 from core.provenance import version
@@ -32,8 +32,7 @@ def grader_version() -> str:
     return "g-" + hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """One response to be graded."""
 
     gold: Gold
@@ -45,9 +44,7 @@ class Question:
 class Grader(Pool):
     """Grades responses; keep one for many calls to keep its workers warm. Close it, or use it as a context manager."""
 
-    def grade(
-        self, questions: Sequence[Question], *, report: Callable[[int], object] = lambda done: None
-    ) -> list[Grade]:
+    def grade(self, questions: Sequence[Question], *, report: Callable[[int], object] = lambda n: None) -> list[Grade]:
         """Return one grade per question, in order, independent of earlier calls and of the machine's load.
 
         `report(n)` is called whenever n questions have their grade. An unexpected exception is the verdict `error`: no
@@ -63,27 +60,20 @@ class Grader(Pool):
         waiting = Counter(grade for grade in grades if isinstance(grade, Task))
         tasks, done = list(waiting), len(questions) - waiting.total()
 
-        def count(number: int, _: Answer) -> None:
+        def count(task: Task) -> None:
             nonlocal done
-            done += waiting[tasks[number]]
+            done += waiting[task]
             report(done)
 
         report(done)
         answers = dict(zip(tasks, self.compare(tasks, batch=len(tasks), report=count), strict=True))
-        return [
-            _grade_of(question, grade, answers[grade]) if isinstance(grade, Task) else grade
-            for question, grade in zip(questions, grades, strict=True)
-        ]
-
-
-def _box(question: Question) -> str | None:
-    several = question.gold.kind == "list" or question.gold.multiple
-    return last_box(question.response, several=several, thoughts=question.thoughts)
+        return [_grade_of(grade, answers[grade]) if isinstance(grade, Task) else grade for grade in grades]
 
 
 def cheap_grade(question: Question) -> Grade | Task:
     """Return the grade if extraction, text and numbers decide, else the comparison still to run."""
-    box = _box(question)
+    several = question.gold.kind == "list" or question.gold.multiple
+    box = last_box(question.response, several=several, thoughts=question.thoughts)
     if not box:  # None: no balanced box; empty: an empty box
         cut = box is None and question.stop == "length"
         return Grade(Verdict.TRUNCATED if cut else Verdict.NO_ANSWER, None, None, Rule.NONE)
@@ -91,19 +81,17 @@ def cheap_grade(question: Question) -> Grade | Task:
     if len(box) > LONGEST_ANSWER:
         return Grade(Verdict.WRONG, box[:LONGEST_ANSWER], None, Rule.LENGTH)
     gold, answer = angles(question.gold, box)
-    decision = decide(gold, answer)
+    equal, rule = decide(gold, answer)
     # an answer that is right unchanged stays right
-    if gold.kind in NUMERIC and not (decision and decision.equal) and (other := beside_number(box)) is not None:
+    if gold.kind in NUMERIC and not equal and (other := beside_number(box)) is not None:
         answer = normalise(other)
-        decision = decide(gold, answer)
-    if decision is None:
-        if gold.kind == "unparsed":
-            return Grade(Verdict.UNPARSED_GOLD, box, answer, Rule.STRING)
-        return Task(gold, answer)
-    return Grade(Verdict.CORRECT if decision.equal else Verdict.WRONG, box, answer, decision.rule)
+        equal, rule = decide(gold, answer)
+    if equal is None and gold.kind != "unparsed":
+        return Task(gold, answer, box=box)
+    known = {True: Verdict.CORRECT, False: Verdict.WRONG, None: Verdict.UNPARSED_GOLD}
+    return Grade(known[equal], box, answer, rule)
 
 
-def _grade_of(question: Question, task: Task, answer: Answer) -> Grade:
-    box = clean(_box(question) or "")
+def _grade_of(task: Task, answer: Answer) -> Grade:
     rule = answer.reason if answer.outcome == "error" and answer.reason else Rule.SYMBOLIC
-    return Grade(Verdict(answer.outcome), box, task.answer, rule, round(answer.seconds, 4))
+    return Grade(Verdict(answer.outcome), task.box, task.answer, rule, round(answer.seconds, 4))

@@ -10,13 +10,12 @@ import re
 import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 from evals.grading.boxes import balanced, last_box
 from evals.grading.quantities import AND_PART, FACTORS, NO_LEAD, NO_UNIT, PART_WORD, PARTS, REMARK, counted, proper
-from evals.grading.spellings import SPELLINGS, SYMBOLS
 
-Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
+Rules = dict[str, str | Callable[[re.Match[str]], str]]  # pattern -> replacement, applied in this order
 
 DEEPEST_FRACTION = 30  # nested; deeper ones stay as they are
 _FIRST = re.compile(r"\\frac\s*(\\[A-Za-z]+|[^\s{}])")
@@ -24,19 +23,6 @@ _GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\})*\
 _SECOND = re.compile(rf"(\\frac\s*{_GROUP})\s*(\\[A-Za-z]+|[^\s{{}}])")
 LONGEST_ANSWER = 4000  # characters; the longest gold of the seven benchmarks has under 500
 
-# 10⁻¹² is 10^{-12}; √51 is \sqrt{51}, although TeX would end a bare root after its first digit
-_SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]")
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
-_SUBSCRIPT = re.compile("[₀-₉]+")
-_FRACTION_SIGN = re.compile("[¼-¾⅐-⅞]")  # ⅔
-_ascii = partial(unicodedata.normalize, "NFKC")
-_ROOT_SIGN = re.compile(r"([√∛∜])\s*(\d+(?:\.\d+)?)")
-# Commands that only change size or font, and synonyms of other commands. Each is matched whole, so that
-# `\le` does not match inside `\left`.
-_LOOKS = re.compile(
-    r"\\(?:textdollar|left|middle|right|displaystyle|textstyle|limits|[bB]ig[lr]?|[bB]igg|rm|bf|bfseries|cal|underline"
-    r"|ensuremath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge)(?![A-Za-z])"
-)
 # Commands that print their argument as it is.
 WRAPPER = (
     r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mbox|hbox"
@@ -49,9 +35,8 @@ _HOUR = r"(?:0?[1-9]|1[0-2])(?::\d{2})?"
 # The letter of a choice, with or before its content: \textbf{(E) } 81, \text{(C) Plane}, B) 5, E: a score, \text{Option
 # E}. Not where several letters occur.
 _LETTERED = re.compile(
-    rf"^({WRAPPER}\s*\{{)?\s*(?:(?i:option|choice|answer)\s+)?\(?([A-E])(?:(?:\)[.:]?|[.:])(\s*\}}[\s~]*|\s*)|\s*\}}?$)"
-    r"(?!.*(?<![A-Za-z\\])[A-E][).:])(.*)",
-    re.DOTALL,
+    rf"(?s)^({WRAPPER}\s*\{{)?\s*(?:(?i:option|choice|answer)\s+)?\(?([A-E])(?:(?:\)[.:]?|[.:])(\s*\}}[\s~]*|\s*)|\s*\}}?$)"
+    r"(?!.*(?<![A-Za-z\\])[A-E][).:])(.*)"
 )
 # Content that is not the choice's: (B) + 5 is a sum. Without a text command it is a number, because the letter may
 # otherwise be a factor.
@@ -86,12 +71,11 @@ _UNIT_TEXT = re.compile(
 )
 # A unit written as a bare word at the end. No one-letter units: `5 m` may be a product with a variable.
 _UNIT_WORDS = re.compile(
-    r"(?<=[\d}\s)])\s*(?:(?:square|cubic|sq\.?)\s+)?(?:cm|mm|km|kg|nm|ms|ft|feet|foot|inch(?:es)?|yards?|miles?|"
+    r"(?i)(?<=[\d}\s)])\s*(?:(?:square|cubic|sq\.?)\s+)?(?:cm|mm|km|kg|nm|ms|ft|feet|foot|inch(?:es)?|yards?|miles?|"
     r"met(?:er|re)s?|"
     r"centimet(?:er|re)s?|units?|degrees?|deg|radians?|rad|seconds?|secs?|minutes?|mins?|hours?|"
     r"days?|weeks?|months?|years?|cents?|dollars?|"
-    r"mph|lbs?|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$",
-    re.IGNORECASE,
+    r"mph|lbs?|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$"
 )
 # `1 \text{ and } 2` is the list 1,2
 _CONJUNCTION = re.compile(
@@ -104,7 +88,7 @@ _VALUE = r"(?=[-+.\d\\(])"
 _LABEL = re.compile(rf"{_BETWEEN}(?:{WRAPPER}\s*\{{\s*)?([A-Za-z][A-Za-z ]*?)\s*(?:\}}\s*:|:\s*\}}|:)\s*{_VALUE}")
 _PART = re.compile(rf"{_BETWEEN}\(([a-h]|i{{1,3}}|iv)\)\s*{_VALUE}")
 _TRAILING = ".,;:"
-_COMMAND = re.compile(r"\\[A-Za-z]+")
+COMMAND = re.compile(r"\\[A-Za-z]+")
 # `3, 125` and `$3$, $5$` are lists, although three digits follow the comma of the first
 _LISTED = re.compile(r"(?<=\d)\s*,\s+(?=\d{3}(?!\d))|(?<=\d)\$\s*,\s*\$(?=\d)")
 # In `7,500, 2,500` the comma without a space groups digits, so the one with a space separates members.
@@ -124,10 +108,9 @@ WHERE = "\\where "
 LONGEST_CONDITIONED = 600  # characters; longer texts are not searched for a condition or a noun
 _STATES = r"(?:\\in|\\[lgn]eq)(?![A-Za-z])|[<>]"
 _TAIL = re.compile(
-    rf"[\s,;(]*(?:{WRAPPER}\s*\{{[\s,(]*)?"
+    rf"(?is)[\s,;(]*(?:{WRAPPER}\s*\{{[\s,(]*)?"
     r"(?:(?<![A-Za-z\\])(?:where|with|for|given|provided)(?![A-Za-z])|\\forall(?![A-Za-z]))(.*)"
-    rf"|\s*[,;(][\s(]*((?:[A-Za-z]\s*,\s*)*[A-Za-z]\s*(?:{_STATES}).*)",
-    re.DOTALL | re.IGNORECASE,
+    rf"|\s*[,;(][\s(]*((?:[A-Za-z]\s*,\s*)*[A-Za-z]\s*(?:{_STATES}).*)"
 )
 _TELLING = re.compile(r"all|any|every|each|some|arbitrary|integer|real|natural|constant|positive", re.IGNORECASE)
 _STATED = re.compile(rf"([A-Za-z])\s*({_STATES})\s*(.*?)[\s)]*$", re.DOTALL)
@@ -141,135 +124,148 @@ _SAID = {
     "dne|(?:thelimit|it)?doesnotexist": r"\text{doesnotexist}",
 }
 
-# Rules applied in this order: pattern and replacement.
+# Unicode signs as LaTeX, full-width signs as ASCII, special blanks as plain ones; zero-width characters, marks of
+# direction and signs of currencies disappear.
+_GREEK = "αβγδεζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΦΨΩ"
+_NAMES = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma sigma tau upsilon phi chi"
+    " psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
+)
+_SYMBOLS = str.maketrans(
+    {
+        **{chr(0xFEE0 + at): chr(at) for at in range(0x21, 0x7F)},
+        **dict.fromkeys(map(chr, (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF)), ""),
+        **dict.fromkeys("€£¥₹₩₽₺₫₴₦₱₪₡฿¢￥￡￦", ""),
+        **{letter: f"\\{name} " for letter, name in zip(_GREEK, re.findall(r"\w+", _NAMES), strict=True)},
+        "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
+        "∞": r"\infty ", "°": r"^\circ ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ", "∩": r"\cap ",
+        "∈": r"\in ", "±": r"\pm ", "²": "^2", "³": "^3", "\u00a0": " ", "\u3000": " ", "⩽": r"\leq ", "⩾": r"\geq ",
+        "\u2009": " ", "\u202f": " ", "′": "'", "″": "''", "\x00": " ", "⊙": r"\odot ", "‐": "-", "‑": "-", "⁄": "/",
+        "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ", "\u2126": r"\Omega ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
+        "≈": r"\approx ", "≡": r"\equiv ", "√": r"\sqrt ",
+        "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "∀": r"\forall ", "…": r"\ldots ",
+        "∨": r"\lor ", "∧": r"\land ",
+    }
+)  # fmt: skip
+_SPELLINGS = {
+    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom", r"\tbinom": r"\binom",
+    r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq", r"\ne": r"\neq", r"\lt": "<",
+    r"\gt": ">", r"\vee": r"\lor", r"\wedge": r"\land", r"\ast": "*", r"\varnothing": r"\emptyset", r"\lbrace": r"\{",
+    r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]", r"\lvert": "|", r"\rvert": "|", r"\vert": "|",
+    r"\degree": r"^\circ", r"\infinity": r"\infty", r"\quad": " ", r"\qquad": " ", r"\R": r"\mathbb{R}",
+    r"\Z": r"\mathbb{Z}", r"\N": r"\mathbb{N}", r"\colon": ":", r"\dots": r"\ldots", r"\cdots": r"\ldots",
+    r"\dotsc": r"\ldots", r"\backslash": r"\setminus",
+}  # fmt: skip
+
+_compiled = cache(re.compile)
 _THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators used only between groups of three digits
-
-
-def rules(*texts: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rules:
-    """Compile pairs of a pattern and its replacement."""
-    return tuple((re.compile(pattern), made) for pattern, made in texts)
-
-
-_SETS = rules(
-    (r"(?i)non-?\s?negative (?:integer|whole)|\\mathbb\{[ZN]\}_(?:\{\\geq ?0\}|0)", r"\geq0"),
-    (r"(?i)positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})", r"\geq1"),
-    (r"(?i)natural|\\mathbb\{N\}", r"\in\mathbb{N}"),
-    (r"(?i)integer|\\mathbb\{Z\}", r"\in\mathbb{Z}"),
-    ("", r"\in\mathbb{R}"),  # carries no information
-)
-_TYPESETTING = rules(
-    (rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))", ""),  # 10{,}000 and 10\,000; then 10'000, 10_000 and 1.000.000
-    (r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])", lambda m: re.sub(r"\D", "", m[0])),
-    (_DELIMITERS.pattern, ""),
-    (r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]", ""),
-    (_LOOKS.pattern, ""),
-    (r"\\(?:operatorname|mathrm)\*? ?\{ ?((?:arc|a)?(?:sin|cos|tan|cot|sec|csc)|cis|log|ln|exp) ?\}", r"\\\1 "),
-    (_COMMAND.pattern, lambda m: SPELLINGS.get(m[0], m[0])),
-    (rf"(?:{_SPACING.pattern}|\s)+", " "),  # one blank: the rules below are quadratic in a run of them
-    (r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)", lambda m: m[0].replace(" ", "")),  # 10 000
-    (r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))", lambda m: "'" * m[0].count("\\prime")),
-    (r"<\s?=|=\s?<", r"\\leq "),
-    (r">\s?=", r"\\geq "),
-    (r"\*\* ?(-?\d+(?:\.\d+)?|[A-Za-z]|\((?:[^()]|\([^()]*\))*\))", r"^{\1}"),  # 2**10
-    (r"(?<=\s)!=", r"\\neq "),  # directly after a number or letter it is a factorial: 5!=120
-    (r"(?<=\d)\s*\.{3}", r"\\ldots "),
-)
+_ascii = partial(unicodedata.normalize, "NFKC")
+# Signs of Unicode, before _SYMBOLS
+_SIGNS: Rules = {
+    "[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]": lambda m: f"^{{{_ascii(m[0])}}}",  # 10⁻¹² is 10^{-12}
+    "[₀-₉]+": lambda m: f"_{{{_ascii(m[0])}}}",
+    "[¼-¾⅐-⅞]": lambda m: "\\frac{{{}}}{{{}}}".format(*_ascii(m[0]).split("⁄")),  # ⅔
+    # √51 is \sqrt{51}, although TeX would end a bare root after its first digit
+    r"([√∛∜])\s*(\d+(?:\.\d+)?)": r"\1{\2}",
+}
+_SETS = {
+    r"(?i)non-?\s?negative (?:integer|whole)|\\mathbb\{[ZN]\}_(?:\{\\geq ?0\}|0)": r"\geq0",
+    r"(?i)positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})": r"\geq1",
+    r"(?i)natural|\\mathbb\{N\}": r"\in\mathbb{N}",
+    r"(?i)integer|\\mathbb\{Z\}": r"\in\mathbb{Z}",
+    "": r"\in\mathbb{R}",  # carries no information
+}
+_TYPESETTING: Rules = {
+    rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))": "",  # 10{,}000 and 10\,000; then 10'000, 10_000 and 1.000.000
+    r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])": lambda m: re.sub(r"\D", "", m[0]),
+    _DELIMITERS.pattern: "",
+    r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]": "",
+    # Commands that only change size or font. Each is matched whole, so that `\le` does not match inside `\left`.
+    r"\\(?:textdollar|left|middle|right|displaystyle|textstyle|limits|[bB]ig[lr]?|[bB]igg|rm|bf|bfseries|cal|underline"
+    r"|ensuremath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge)(?![A-Za-z])": "",
+    r"\\(?:operatorname|mathrm)\*? ?\{ ?((?:arc|a)?(?:sin|cos|tan|cot|sec|csc)|cis|log|ln|exp) ?\}": r"\\\1 ",
+    COMMAND.pattern: lambda m: _SPELLINGS.get(m[0], m[0]),
+    rf"(?:{_SPACING.pattern}|\s)+": " ",  # one blank: the rules below are quadratic in a run of them
+    r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)": lambda m: m[0].replace(" ", ""),  # 10 000
+    r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))": lambda m: "'" * m[0].count("\\prime"),
+    r"<\s?=|=\s?<": r"\\leq ",
+    r">\s?=": r"\\geq ",
+    r"\*\* ?(-?\d+(?:\.\d+)?|[A-Za-z]|\((?:[^()]|\([^()]*\))*\))": r"^{\1}",  # 2**10
+    r"(?<=\s)!=": r"\\neq ",  # directly after a number or letter it is a factorial: 5!=120
+    r"(?<=\d)\s*\.{3}": r"\\ldots ",
+    r"(?s)(?:\\\{ ?)?\\begin ?\{(cases|aligned|align\*?|gathered|split|array)\} ?(?:\{[lcr| ]*\})?"
+    r"((?:(?!\\begin|\\text).)*?)\\end ?\{\1\}(?: ?\.(?!\d))?": lambda m: _system(m),
+    # degrees, minutes and seconds: 45^\circ 30' is 91/2 degrees
+    rf"(?<![\d.])(\d+)\s*{_DEGREE}\s*(\d+)\s*'(?!')(?:\s*(\d+)\s*'')?": lambda m: _minutes(m),
+}
 # Rows of a matrix, in one spelling
-_ROWS = rules(
-    (r"\\\\\s*\[[^\[\]]*\]|\\(?:cr|tabularnewline)(?![A-Za-z])", r"\\\\"),
-    (r"\\hline(?![A-Za-z])", ""),
-    (r"(?<=\{)smallmatrix(?=\})", "pmatrix"),
-)
-_ESCAPES = rules((r"\\\\(?=[A-Za-z])", r"\\"))
-# degrees, minutes and seconds: 45^\circ 30' is 91/2 degrees
-_MINUTES = re.compile(rf"(?<![\d.])(\d+)\s*{_DEGREE}\s*(\d+)\s*'(?!')(?:\s*(\d+)\s*'')?")
-_SYSTEM = re.compile(
-    r"(?:\\\{ ?)?\\begin ?\{(cases|aligned|align\*?|gathered|split|array)\} ?(?:\{[lcr| ]*\})?"
-    r"((?:(?!\\begin|\\text).)*?)\\end ?\{\1\}(?: ?\.(?!\d))?",
-    re.DOTALL,
-)
+_ROWS: Rules = {
+    r"\\\\\s*\[[^\[\]]*\]|\\(?:cr|tabularnewline)(?![A-Za-z])": r"\\\\",
+    r"\\hline(?![A-Za-z])": "",
+    r"(?<=\{)smallmatrix(?=\})": "pmatrix",
+}
+_ESCAPES: Rules = {r"\\\\(?=[A-Za-z])": r"\\"}
 _SIGN = r"(?:[=<>]|\\[lgn]eq(?![A-Za-z]))"
-_UNITS = rules(
-    (rf"{_DEGREE}(?:{_CELSIUS})?", ""),
+_UNITS: Rules = {
+    rf"{_DEGREE}(?:{_CELSIUS})?": "",
     # 2.5 M_\odot as a whole: a mass, luminosity or radius in solar units
-    (
-        r"^([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*\{?\s*\\odot\s*\}?$",
-        r"\1",
-    ),
+    r"^([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*\{?\s*\\odot\s*\}?$": r"\1",
     # 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 \text{ in base } 5
-    (
-        rf"^([^{{}}]*\d\)?)\s*(?:_|(?=[a-z\\\s{{(]*base))[\s{{]*(?:{WRAPPER}\s*\{{)?[\s(]*(?:(?:in\s+)?base[\s}}-]*)?"
-        r"(\d+|[a-z]+)[\s)}]*$",
-        lambda m: f"{m[1]}_{{{value}}}" if (value := m[2] if m[2].isdigit() else counted(m[2])) else m[0],
-    ),
-    (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:per ?cent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
-)
-_WORDS = rules(
+    rf"^([^{{}}]*\d\)?)\s*(?:_|(?=[a-z\\\s{{(]*base))[\s{{]*(?:{WRAPPER}\s*\{{)?[\s(]*(?:(?:in\s+)?base[\s}}-]*)?"
+    r"(\d+|[a-z]+)"
+    r"[\s)}]*$": lambda m: f"{m[1]}_{{{value}}}" if (value := m[2] if m[2].isdigit() else counted(m[2])) else m[0],
+    r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:per ?cent(?:age)?|pct)(?:\s*\})?\s*$": "%",
+}
+_WORDS: Rules = {
     # 4:30 p.m., 6\text{ p.m.}; only after an hour: 361\text{ pm} are picometres
-    (
-        rf"(?:^|(?<![\d.:,])(?=.*\{{))({_HOUR})\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?([AaPp])\.?\s*[Mm]\.?\s*\}}?$",
-        lambda m: f"{m[1]}{m[2].lower()}m",
-    ),
-    (rf"^(\d+)\s*\^\s*(?:\{{\s*)?(?:{WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*$", r"\1\2"),  # 12^{th}
-    (rf"^(\d+)\s*(?:{WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2"),  # 5 to 2
-    (r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}", r"\\cdot1000"),  # 540\text{k}; K is a unit
-    (
-        rf"(?<![\d.^_/])(\d+)\s*({WRAPPER}\s*\{{)?\s*{AND_PART}",
-        lambda m: f"{m[1]}{part}{m[2] or ' '}" if (part := proper(m[3], m[4])) else m[0],
-    ),
-    (
-        rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*{PART_WORD}",
-        lambda m: f"\\cdot\\frac{{1}}{{{PARTS[m[2].lower()]}}}{m[1] or ' '}",
-    ),
-    (
-        rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*(?i:({'|'.join(FACTORS)})s?)(?![A-Za-z])",
-        lambda m: f"\\cdot{FACTORS[m[2].lower()]}{m[1] or ' '}",
-    ),
-)
-_MATHEMATICS = rules(
-    (r"(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
+    rf"(?:^|(?<![\d.:,])(?=.*\{{))({_HOUR})\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?"
+    r"([AaPp])\.?\s*[Mm]\.?\s*\}?$": lambda m: f"{m[1]}{m[2].lower()}m",
+    rf"^(\d+)\s*\^\s*(?:\{{\s*)?(?:{WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*$": r"\1\2",  # 12^{th}
+    rf"^(\d+)\s*(?:{WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$": r"\1:\2",  # 5 to 2
+    r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}": r"\\cdot1000",  # 540\text{k}; K is a unit
+    rf"(?<![\d.^_/])(\d+)\s*({WRAPPER}\s*\{{)?\s*"
+    rf"{AND_PART}": lambda m: f"{m[1]}{part}{m[2] or ' '}" if (part := proper(m[3], m[4])) else m[0],
+    rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*"
+    rf"{PART_WORD}": lambda m: f"\\cdot\\frac{{1}}{{{PARTS[m[2].lower()]}}}{m[1] or ' '}",
+    rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*"
+    rf"(?i:({'|'.join(FACTORS)})s?)(?![A-Za-z])": lambda m: f"\\cdot{FACTORS[m[2].lower()]}{m[1] or ' '}",
+}
+_MATHEMATICS: Rules = {
+    r"(?<![A-Za-z\\])infinity(?![A-Za-z])": r"\\infty ",
     # Functions without a backslash or as code, np.arcsin(10/13): some golds of Minerva are written so.
-    (
-        r"(?<![A-Za-z\\])(?:(?:np|math|sp|sympy|numpy)\.)?"
-        r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|cis|log|ln|exp|sqrt|pi|infty)(?![A-Za-z])",
-        r"\\\1 ",
-    ),
-    (r"(?<![A-Za-z\\])cbrt ?\(([^()]*)\)", r"\\sqrt[3]{\1}"),
-    (r"\\(?:mathcal|mathscr) ?\{ ?O ?\}", "O"),
-    (r"\\sqrt\s*(\d)", r"\\sqrt{\1}"),
-    (r"(?s)^.*\\frac.*$", lambda m: braced_fractions(m[0])),
+    r"(?<![A-Za-z\\])(?:(?:np|math|sp|sympy|numpy)\.)?"
+    r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|cis|log|ln|exp|sqrt|pi|infty)(?![A-Za-z])": r"\\\1 ",
+    r"(?<![A-Za-z\\])cbrt ?\(([^()]*)\)": r"\\sqrt[3]{\1}",
+    r"\\(?:mathcal|mathscr) ?\{ ?O ?\}": "O",
+    r"\\sqrt\s*(\d)": r"\\sqrt{\1}",
+    r"(?s)^.*\\frac.*$": lambda m: braced_fractions(m[0]),
     # One blank stays between a command and a letter, and between two numbers, which are then not one number.
-    (
-        r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)(\s)\s*(?=[\d.])|\s+",
-        lambda m: f"{m[1]} " if m[1] else " " if m[2] else "",
-    ),
+    r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)(\s)\s*(?=[\d.])|\s+": lambda m: f"{m[1]} " if m[1] else " " if m[2] else "",
     # 3 1/2; 3 5/2 is not a mixed number
-    (
-        r"(?<![\d./^_])(\d+) (\d+)/(\d+)(?![\d/.^])",
-        lambda m: f"{m[1]}\\frac{{{m[2]}}}{{{m[3]}}}" if int(m[2]) < int(m[3]) else m[0],
-    ),
-    (r"([\^_])\{([A-Za-z0-9])\}(?!\d)", r"\1\2"),  # x^{2} is x^2
-)
-_ENDINGS = rules(
+    r"(?<![\d./^_])(\d+) (\d+)"
+    r"/(\d+)(?![\d/.^])": lambda m: f"{m[1]}\\frac{{{m[2]}}}{{{m[3]}}}" if int(m[2]) < int(m[3]) else m[0],
+    r"([\^_])\{([A-Za-z0-9])\}(?!\d)": r"\1\2",  # x^{2} is x^2
+}
+_ENDINGS: Rules = {
     # a sign in front of a value, without a left side or with a single letter: `= 211`, `x \approx 468`
-    (r"^(?:=|(?:[A-Za-z](?:_\w)?)?\\(?:approx|simeq)(?![A-Za-z])) ?(?=[-+.\d\\(])", ""),
-    (r"^(-?\d*\.)\((\d+)\)$", r"\1\\overline{\2}"),  # 0.(6)
-    (r"^(-?\d*\.\d*)\\(?:overline|bar) ?(\d)$", r"\1\\overline{\2}"),  # 0.8\bar3
-    (r"^(\d*\.\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?$", r"\1\\overline{\2\3\4}"),  # 0.\dot{2}\dot{7}
+    r"^(?:=|(?:[A-Za-z](?:_\w)?)?\\(?:approx|simeq)(?![A-Za-z])) ?(?=[-+.\d\\(])": "",
+    r"^(-?\d*\.)\((\d+)\)$": r"\1\\overline{\2}",  # 0.(6)
+    r"^(-?\d*\.\d*)\\(?:overline|bar) ?(\d)$": r"\1\\overline{\2}",  # 0.8\bar3
+    r"^(\d*\.\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?$": r"\1\\overline{\2\3\4}",  # 0.\dot{2}\dot{7}
     # 0.1666\ldots: a period is printed twice, one digit three times
-    (r"^(\d*\.\d{0,20}?)(?:(\d)\2{2,}|(\d{2,12}?)\3+)\\ldots$", r"\1\\overline{\2\3}"),
-    (r"^(\d*\.\d+)\\ldots$", r"\1"),
-    (r"(?<=\d)_\{base(\d+)\}$", r"_\1"),
-    (r"^\\\{\\\}$", r"\\emptyset"),
-    (r"^\d+(?::\d+){2,}$", lambda m: _reduced(m[0])),  # 2:4:6 is 1:2:3
+    r"^(\d*\.\d{0,20}?)(?:(\d)\2{2,}|(\d{2,12}?)\3+)\\ldots$": r"\1\\overline{\2\3}",
+    r"^(\d*\.\d+)\\ldots$": r"\1",
+    r"(?<=\d)_\{base(\d+)\}$": r"_\1",
+    r"^\\\{\\\}$": r"\\emptyset",
+    r"^\d+(?::\d+){2,}$": lambda m: _reduced(m[0]),  # 2:4:6 is 1:2:3
     # a vector is a point: \langle 1, 2 \rangle, and a column, with a factor multiplied in
-    (r"^((?:[A-Za-z]=)?)\\langle ?(.*,.*)\\rangle$", r"\1(\2)"),
-    (
-        r"^((?:[A-Za-z]=)?)(-?(?:(?!\\begin)[^-+=\[(])*?)(?:\\cdot ?)?[\[(]?\\begin\{([pbB]?matrix|array)\}(?:\{c\})?"
-        r"((?:(?!\\begin)[^&])*?\\\\(?:(?!\\begin)[^&])*?)(?:\\\\)?\\end\{\3\}[\])]?$",
-        lambda m: f"{m[1]}({','.join(f'{m[2]}({cell})' if m[2] else cell for cell in m[4].split(2 * chr(92)))})",
+    r"^((?:[A-Za-z]=)?)\\langle ?(.*,.*)\\rangle$": r"\1(\2)",
+    r"^((?:[A-Za-z]=)?)(-?(?:(?!\\begin)[^-+=\[(])*?)(?:\\cdot ?)?[\[(]?\\begin\{([pbB]?matrix|array)\}(?:\{c\})?"
+    r"((?:(?!\\begin)[^&])*?\\\\(?:(?!\\begin)[^&])*?)(?:\\\\)?\\end\{\3\}"
+    r"[\])]?$": lambda m: (
+        f"{m[1]}({','.join(f'{m[2]}({cell})' if m[2] else cell for cell in m[4].split(2 * chr(92)))})"
     ),
-)
+}
 # \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
 _BUILT = re.compile(
     r"\\\{(?:([A-Za-z]|\\[A-Za-z]+)(?: ?\\in ?\\mathbb\{R\})?|((?:(?!\\in(?![a-z]))[^|:])+?))"
@@ -295,12 +291,9 @@ def normalise(text: str, radians: bool = False) -> str:
     """
     if text.isascii() and text.isdigit():  # most answers
         return text
-    text = _SUPERSCRIPT.sub(lambda m: f"^{{{m.group().translate(_SUPERSCRIPTS)}}}", clean(text))
     if not text.isascii():
-        text = _SUBSCRIPT.sub(lambda m: f"_{{{_ascii(m[0])}}}", text)
-        text = _FRACTION_SIGN.sub(lambda m: "\\frac{{{}}}{{{}}}".format(*_ascii(m[0]).split("⁄")), text)
-        text = _ROOT_SIGN.sub(r"\1{\2}", text)
-    text = text.translate(SYMBOLS).strip()[: 3 * LONGEST_ANSWER]  # signs become commands; some rules are quadratic
+        text = applied(_SIGNS, clean(text))
+    text = text.translate(_SYMBOLS).strip()[: 3 * LONGEST_ANSWER]  # signs become commands; some rules are quadratic
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1]  # `\ ` at the end, whose blank is stripped
     if "\\boxed" in text or "\\fbox" in text:
@@ -311,13 +304,10 @@ def normalise(text: str, radians: bool = False) -> str:
     text = _LISTED.sub(";", text)
     if _COMMA_GROUP.search(text):  # in `7,500, 2,500` the comma with a space separates members
         text = _COMMA_SPACE.sub(";", text)
-    text = _SYSTEM.sub(_system, applied(_TYPESETTING, text))
-    if "'" in text:
-        text = _MINUTES.sub(_minutes, text)
-    text, condition = _parted(text)
+    text, condition = _parted(applied(_TYPESETTING, text))
     # Units and words: after the spellings, because the commands around them locate them.
     if radians:
-        text = _ANGLE_WORD.sub(lambda _: "^\\circ ", text)
+        text = _ANGLE_WORD.sub(r"^\\circ ", text)
         text = _ANGLE.sub(lambda m: f"\\frac{{{m[1]}\\pi}}{{180}}" if m[1] else "\\cdot\\frac{\\pi}{180}", text)
     text = _without_text(applied(_UNITS, text.strip()).strip().rstrip(_TRAILING))
     # Mathematics in one spelling; blanks last, because until here they end the names of commands.
@@ -330,8 +320,8 @@ def normalise(text: str, radians: bool = False) -> str:
 
 def applied(rules: Rules, text: str) -> str:
     """Return `text` after all replacements, in order."""
-    for pattern, made in rules:
-        text = pattern.sub(made, text)
+    for pattern, made in rules.items():
+        text = _compiled(pattern).sub(made, text)
     return text
 
 
@@ -342,14 +332,14 @@ def _parted(text: str) -> tuple[str, str]:
         return head, mark + condition
     for match in _TAIL.finditer(text):
         head, said = text[: match.start()], _TEXT.sub(r" \1 ", match[1] or match[2])
-        side = _COMMAND.sub("", head.rpartition("=")[2])  # the condition is on a letter in it
+        side = COMMAND.sub("", head.rpartition("=")[2])  # the condition is on a letter in it
         letters = [name for name in _LETTER.findall(said) if name in side]
         stated = _STATED.search(said)
         bare = match[2] is not None and (not letters or re.search(_STATES, head))
         closed = all(head.count(opening) == head.count(closing) for opening, closing in ("{}", "()", "[]"))
         if head.strip() and closed and "=" not in said and not bare and (stated or _TELLING.search(said)):
-            statement = next(statement for pattern, statement in _SETS if pattern.search(said))
-            if stated and statement == _SETS[-1][1]:
+            statement = next(statement for pattern, statement in _SETS.items() if re.search(pattern, said))
+            if stated and statement == _SETS[""]:
                 statement = (stated[2] + stated[3]).replace(" ", "")
             return head, f"{WHERE}{stated[1] if stated else letters[-1] if letters else 'x'}{statement}"
     return text, ""
@@ -389,9 +379,7 @@ def _reduced(ratio: str) -> str:
 def choice(answer: str) -> str | None:
     """Return the letter of a choice, alone or before its content, in a raw answer; None without one."""
     lettered = _LETTERED.match(_SPACING.sub(" ", _DELIMITERS.sub("", answer)).strip())
-    if lettered is None or _NO_CONTENT.match(lettered[4].lstrip(" },;") or "x"):
-        return None
-    return lettered[2]
+    return None if lettered is None or _NO_CONTENT.match(lettered[4].lstrip(" },;") or "x") else lettered[2]
 
 
 def _without_letter(text: str) -> str:

@@ -5,16 +5,13 @@ returns None and is left to later stages. Sizes are bounded before any computati
 """
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 LONGEST_TEXT = 2000  # characters
 DEEPEST = 24  # nested parentheses, fractions and powers
 MOST_BITS = 20_000  # of a power's result; 2^2014 and 10^4000 are answers, 10^(10^9) is an attack
-
-Form = Literal["integer", "decimal", "scientific", "exact"]
 
 _DIGITS = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
@@ -27,12 +24,11 @@ _PRINTED = re.compile(
 PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """An exact value and its printed form."""
 
     value: Fraction
-    form: Form
+    form: str  # integer, decimal, scientific or exact
     # One unit of the last printed digit, or of the second significant one where only one is printed: as a tolerance,
     # half a unit of a single digit would be up to 50 % (1e11 would accept 1.4e11). None for a value that is exact.
     last_digit: Fraction | None = None
@@ -51,7 +47,7 @@ def number(text: str) -> Number | None:
     if text.isdecimal():  # most texts
         return Number(Fraction(int(text)), "integer")
     if printed := _PRINTED.fullmatch(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text):
-        return _printed(*printed.groups())
+        return _printed(printed)
     if text.count(":") > 1:  # 3:4:5 is not a quotient
         return None
     try:
@@ -62,9 +58,8 @@ def number(text: str) -> Number | None:
     return Number(exact, "exact") if reader.at == len(reader.tokens) else None
 
 
-def _printed(
-    sign: str, repeated: str | None, period: str, digits: str, e: str, braced: str, bare: str
-) -> Number | None:
+def _printed(match: re.Match[str]) -> Number | None:
+    sign, repeated, period, digits, e, braced, bare = match.groups()
     power = e or braced or bare
     exponent = int(power or 0)
     if abs(exponent) * 4 > MOST_BITS:  # a decimal digit takes less than four bits
@@ -100,14 +95,10 @@ class Reader:
     TOKEN = re.compile(rf"({_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/:^(){{}}])")
 
     def __init__(self, text: str):
-        self.tokens: list[str] = []
-        self.at = end = 0
-        while end < len(text):
-            token = self.TOKEN.match(text, end)
-            if token is None:
-                raise NotArithmeticError
-            self.tokens.append(token[1])
-            end = token.end()
+        if self.TOKEN.sub("", text):
+            raise NotArithmeticError
+        self.tokens: list[str] = self.TOKEN.findall(text)
+        self.at = 0
 
     def bounded(self, value: Any) -> Any:
         """Return `value` unless it is too large: sums and products could otherwise grow without limit."""
@@ -123,23 +114,28 @@ class Reader:
         self.at += 1
         return token
 
+    def accept(self, *tokens: str) -> str:
+        """Return the next token and step over it if it is one of `tokens`; else an empty text."""
+        token = self.tokens[self.at] if self.at < len(self.tokens) else ""
+        if token not in tokens:
+            return ""
+        self.at += 1
+        return token
+
     def sum(self, depth: int) -> Any:
-        negative = self.peek() in ("+", "-") and self.next() == "-"
+        negative = self.accept("+", "-") == "-"
         value = self.product(depth)
         value = -value if negative else value
-        while self.peek() in ("+", "-"):
-            sign = self.next()
+        while sign := self.accept("+", "-"):
             term = self.product(depth)
             value = self.bounded(value + term if sign == "+" else value - term)
         return value
 
     def product(self, depth: int) -> Any:
         value = self.mixed(depth)
-        while (token := self.peek()) in SIGNS or self.begins_factor():
-            if token in SIGNS:
-                self.next()
+        while (sign := self.accept(*SIGNS)) or self.begins_factor():
             other = self.power(depth)
-            value = self.bounded(value / other if token in OVER else value * other)
+            value = self.bounded(value / other if sign in OVER else value * other)
         return value
 
     def begins_factor(self) -> bool:
@@ -158,14 +154,17 @@ class Reader:
 
     def power(self, depth: int) -> Any:
         base = self.atom(depth)
-        if self.peek() != "^":
+        if not self.accept("^"):
             return base
-        self.next()
         exponent = self.atom(depth + 1)
         # 2^3^2 is ambiguous, 0^0 has no agreed value and 0^-1 none: they are not parsed here
         if self.peek() == "^" or (base == 0 and exponent <= 0):
             raise NotArithmeticError
-        return _raised(base, exponent)
+        # bounded before the power is computed, by its predicted size; a root is left to the algebra
+        size = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
+            raise NotArithmeticError
+        return Fraction(base**exponent.numerator)
 
     def atom(self, depth: int) -> Any:
         if depth > DEEPEST:
@@ -175,19 +174,9 @@ class Reader:
             return Fraction(token.rstrip(".") or "0")
         if token in _CLOSING:
             value = self.sum(depth + 1)
-            if self.next() != _CLOSING[token]:
+            if not self.accept(_CLOSING[token]):
                 raise NotArithmeticError
             return value
         if token == "\\frac":
-            numerator, denominator = self.atom(depth + 1), self.atom(depth + 1)
-            return numerator / denominator
+            return self.atom(depth + 1) / self.atom(depth + 1)
         raise NotArithmeticError
-
-
-def _raised(base: Fraction, exponent: Fraction) -> Fraction:
-    """Return a power with an integer exponent; other powers are left to the algebra."""
-    # bounded before the power is computed, by its predicted size
-    size = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
-        raise NotArithmeticError
-    return Fraction(base**exponent.numerator)

@@ -11,15 +11,15 @@ also works outside the main thread and inside frameworks that own the signals. `
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from core.errors import BenchError
 from core.provenance import ROOT, cores
@@ -47,31 +47,15 @@ class Task:
     gold: Gold
     answer: str
     grader: str = "ours"  # a grader's name: ours, or one of `evals.others`
+    box: str | None = field(default=None, compare=False, repr=False)  # the answer as written
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Tasks for a worker, and their limits."""
-
-    tasks: list[Task]
-    processes: int  # at most this many compare at a time
-    first: float  # CPU seconds of each comparison; those that need more share slow_seconds, up to cpu_seconds each
-    cpu_seconds: float
-    slow_seconds: float
-    wall_seconds: float
-
-
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The outcome of a comparison."""
 
     outcome: str  # a `Verdict`
     seconds: float  # of CPU
     reason: str | None = None  # of a timeout or an error
-
-
-Report = Callable[[int, Answer], object]
-"""(index of the task, its answer), when that is final."""
 
 
 @dataclass
@@ -102,9 +86,9 @@ class Pool:
             channel.close()
 
     def compare(
-        self, tasks: Sequence[Task], *, batch: int | None = None, report: Report = lambda *_: None
+        self, tasks: Sequence[Task], *, batch: int | None = None, report: Callable[[Task], object] = lambda task: None
     ) -> list[Answer]:
-        """Return one answer per task, in order. `report(index, answer)` is called as each becomes final, in any order.
+        """Return one answer per task, in order. `report(task)` is called as each becomes final, in any order.
 
         batch: number of comparisons in the tasks' batch; without it there is no budget. A comparison's share depends on
         how many need more than their first share, and so neither on their order nor on the processes.
@@ -112,28 +96,40 @@ class Pool:
         """
         growth = max(1.0, (batch or 0) / SHARING)
         first = min(self.cpu_seconds, FIRST_SECONDS * growth / batch) if batch else self.cpu_seconds
-        limits = (self.workers or cores(), first, self.cpu_seconds, SLOW_SECONDS * growth, self.wall_seconds)
         answers: dict[int, Answer] = {}
-        lost = False
         try:
-            while left := [index for index in range(len(tasks)) if index not in answers]:
-                try:
-                    channel = self._start()
-                    channel.send(Batch([tasks[index] for index in left], *limits))
-                    for _ in left:
-                        # JSON, because unpickling could run what a process that has read model text sends
-                        place, *answer = json.loads(channel.recv_bytes())
-                        answers[left[place]] = Answer(*answer)
-                        report(left[place], answers[left[place]])
-                except (EOFError, ConnectionError) as error:  # killed from outside: retry the rest once
-                    self.close()
-                    if lost:
-                        raise BenchError("grading worker: ended twice; is there too little memory?") from error
-                    lost = True
+            for index, answer in self._answers(dict(enumerate(tasks)), first):
+                answers[index] = answer
+                if answer.reason != TOO_SLOW:
+                    report(tasks[index])
+            slow = {index: answer for index, answer in answers.items() if answer.reason == TOO_SLOW}
+            limit = min(self.cpu_seconds, SLOW_SECONDS * growth / max(1, len(slow)))
+            again = limit >= 2 * first  # less would decide few of them
+            for index, answer in self._answers({n: tasks[n] for n in slow}, limit) if again else slow.items():
+                answers[index] = answer
+                report(tasks[index])
         except BaseException:  # an interrupt as well: no process may outlive the call that failed
             self.close()
             raise
         return [answers[index] for index in range(len(tasks))]
+
+    def _answers(self, tasks: dict[int, Task], cpu_seconds: float) -> Iterator[tuple[int, Answer]]:
+        """Yield and remove each task, as its comparison ends. A worker that is killed from outside is replaced once."""
+        lost = False
+        while tasks:
+            try:
+                channel = self._start()
+                channel.send((tasks, self.workers or cores(), cpu_seconds, self.wall_seconds))
+                # JSON, because unpickling could run what a process that has read model text sends
+                while message := json.loads(channel.recv_bytes()):
+                    index, *answer = message
+                    del tasks[index]
+                    yield index, Answer(*answer)
+            except (EOFError, ConnectionError) as error:
+                self.close()
+                if lost:
+                    raise BenchError("grading worker: ended twice; is there too little memory?") from error
+                lost = True
 
     def _start(self) -> Connection:
         """Return the channel to the worker, starting it if necessary."""
@@ -146,14 +142,14 @@ class Pool:
             "PYTHONPATH": os.pathsep.join(map(str, searched)), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
             "SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1", "OMP_NUM_THREADS": "1",
         }  # fmt: skip
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-m", self.module], stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, cwd=ROOT, env=environment,
                 start_new_session=True,  # `close` ends its processes by their group
             )  # fmt: skip
-        self.worker = process, Connection(ours.detach())
+        self.worker = process, ours
         try:
             ready = self.worker[1].poll(START_SECONDS)
             reason = json.loads(self.worker[1].recv_bytes()) if ready else f"{START_SECONDS:.0f} s"

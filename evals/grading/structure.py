@@ -4,13 +4,11 @@ r"""The structure of an answer: a single object, a tuple or interval (ordered), 
 intervals. Members are compared one by one, so that a list of numbers never needs a computer algebra system.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, product
+from typing import NamedTuple
 
 from evals.grading.normalise import WHERE
 from evals.grading.numbers import number
@@ -38,13 +36,12 @@ Compare = Callable[[str, str], bool | None]
 """True: equal; False: different; None: a later stage must decide."""
 
 
-@dataclass(frozen=True)
-class Structure:
+class Structure(NamedTuple):
     """A single object (no form), an unordered list, set or union, or ordered members in the brackets of its form."""
 
     text: str = ""  # of a single object
     form: str = ""
-    members: tuple[Structure, ...] = ()
+    members: tuple["Structure", ...] = ()
     names: tuple[str, ...] = ()  # of ordered members, when each is the value of another letter
 
     @property
@@ -139,13 +136,10 @@ def split(text: str, separators: Sequence[str] = ",;") -> list[str]:
     parts, depth, at = [], 0, 0
     for match in _TOKEN.finditer(text):
         token = match.group()
-        if token in _OPENING:
-            depth += 1
-        elif token in _CLOSING:
-            depth -= 1
-            if depth < 0:
-                return [text]
-        elif depth == 0 and token in separators:
+        depth += (token in _OPENING) - (token in _CLOSING)
+        if depth < 0:
+            return [text]
+        if depth == 0 and token in separators:
             parts.append(text[at : match.start()])
             at = match.end()
     return [text] if depth else [*parts, text[at:]]
@@ -244,9 +238,8 @@ def _signed(text: str) -> list[str]:
     signs = _PLUS_MINUS.findall(text)
     if not 0 < len(signs) <= MOST_SIGNS:
         return []
-    upper = ["+" if sign == "pm" else "-" for sign in signs]
-    lower = ["-" if sign == "pm" else "+" for sign in signs]
-    choices = [upper, lower] if "mp" in signs else product("+-", repeat=len(signs))
+    together = zip(*("+-" if sign == "pm" else "-+" for sign in signs), strict=True)  # all upper, all lower
+    choices = together if "mp" in signs else product("+-", repeat=len(signs))
     parts = _PLUS_MINUS.split(text)[::2]  # without the signs
     made = ("".join(map("".join, zip(parts, (*choice, ""), strict=True))) for choice in choices)
     return [re.sub(r"(^|[({\[,;=])\+", r"\1", one) for one in made]

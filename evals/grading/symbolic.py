@@ -82,11 +82,11 @@ def outcome(gold: Gold, answer: str) -> Verdict:
     expected, found = as_intervals(gold.text, answer)
 
     def leaf(gold_text: str, answer_text: str) -> bool | None:
-        decision = compare_objects(gold_text, answer_text, gold.tolerance)
-        if decision is not None:
-            return decision.equal
-        bare = behind_signs(gold_text, answer_text) or (gold_text, answer_text)
-        return _equal(*bare, gold.tolerance, integers)
+        equal, _ = compare_objects(gold_text, answer_text, gold.tolerance)
+        if equal is None:
+            bare = behind_signs(gold_text, answer_text) or (gold_text, answer_text)
+            equal = _equal(*bare, gold.tolerance, integers)
+        return equal
 
     equal = compare(gold, answer, leaf)
     # Undecided member by member: the grammar may still parse the whole, such as a union of intervals or an inequality.
@@ -216,9 +216,8 @@ def _same_family(gold: Any, answer: Any, gold_letter: str | None, answer_letter:
         return False
     if _same(*sides) or not (linear and whole):
         return _same(*sides)
-    turned, offset = (
-        _value(part / steps[0]) for part in (steps[1], (sides[0] - sides[1]).xreplace({k: sympy.Integer(0)}))
-    )
+    apart = (sides[0] - sides[1]).xreplace({k: sympy.Integer(0)})
+    turned, offset = (_value(part / steps[0]) for part in (steps[1], apart))
     return bool(abs(abs(turned) - 1) < _EXACT and abs(offset - mpmath.nint(offset.real)) < _EXACT)
 
 
@@ -311,24 +310,19 @@ def _same_at_points(gold: Any, answer: Any) -> bool | None:
     unless one of them is piecewise or has no value alone (`_UNEVEN`). This runs first because
     `simplify` takes a hundred times longer to fail, and has no assumption of positive numbers.
     """
-    agreeing = differing = 0
+    agreeing: list[bool] = []
     for start in _POINTS:
         point = _point(gold, answer, start, _DIGITS)
         expected, value = _value(gold.xreplace(point)), _value(answer.xreplace(point))
         if expected is None or value is None:
             return None
         difference, size = abs(expected - value), max(abs(expected), abs(value))
-        if difference <= _AGREE * size:
-            agreeing += 1
-        elif difference > 1e-6 * size:
-            differing += 1
-        else:
+        agreeing.append(difference <= _AGREE * size)
+        if len({*agreeing}) > 1 or not (agreeing[-1] or difference > 1e-6 * size):
             return None
-        if agreeing and differing:
-            return None
-        if differing == 2:
+        if agreeing == [False, False]:
             return False
-    if agreeing < len(_POINTS) or gold.has(*_UNEVEN) or answer.has(*_UNEVEN):
+    if gold.has(*_UNEVEN) or answer.has(*_UNEVEN):
         return None
     return gold.has(sympy.Float) or answer.has(sympy.Float) or _confirmed(gold, answer)
 

@@ -17,14 +17,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from evals.grading.decide import gold
-from evals.grading.pool import TOO_SLOW, Batch
+from evals.grading.pool import TOO_SLOW, Task
 
 TASKS_PER_PROCESS = 8  # tasks per additional comparing process
 MEMORY_BYTES = 4 * 2**30  # none of 52 adversarial inputs passed 600 MB (measured)
@@ -35,14 +35,10 @@ FAST_INTEGERS = ("gmpy2", "gmpy", "flint")  # hidden: their C code cannot be int
 Compare = Callable[[Any, str], str]
 """(gold, normalised answer) -> the verdict `correct`, `wrong` or `unparsed_gold`."""
 
-Ending = tuple[int, str, float, str | None]
-"""(place of the task in its batch, verdict, CPU seconds, reason)."""
-
 
 def algebra() -> dict[str, Compare]:
     """Load and return the graders by name, and sympy's lazy imports, which would use CPU time of the first items."""
-    for name in FAST_INTEGERS:
-        sys.modules[name] = None  # type: ignore[assignment]
+    sys.modules.update(dict.fromkeys(FAST_INTEGERS))  # type: ignore[arg-type]
     from evals.grading import symbolic
 
     symbolic.forbid_evaluation()
@@ -73,11 +69,11 @@ def work(load: Callable[[], Mapping[str, Compare]] = algebra) -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
-    _send(channel, None)  # ready
     with suppress(EOFError):  # the caller has closed the channel
         while True:
-            for ending in _answers(graders, channel.recv()):
-                _send(channel, ending)
+            _send(channel, None)  # ready; the processes of a batch have ended
+            for answer in _answers(graders, *channel.recv()):
+                _send(channel, answer)
 
 
 def _send(channel: Connection, message: object) -> None:
@@ -85,23 +81,15 @@ def _send(channel: Connection, message: object) -> None:
     channel.send_bytes(json.dumps(message).encode())
 
 
-def _answers(graders: Mapping[str, Compare], batch: Batch) -> Iterator[Ending]:
-    """Yield each task's ending when it is final: those that need more CPU seconds than the first share come last."""
-    slow: list[Ending] = []
-    for ending in _round(graders, batch, range(len(batch.tasks)), batch.first):
-        if ending[-1] == TOO_SLOW:
-            slow.append(ending)
-        else:
-            yield ending
-    limit = min(batch.cpu_seconds, batch.slow_seconds / max(1, len(slow)))
-    again = limit >= 2 * batch.first  # less would decide few of them
-    yield from _round(graders, batch, [place for place, *_ in slow], limit) if again else slow
+def _answers(
+    graders: Mapping[str, Compare], tasks: Mapping[int, Task], most: int, *limits: float
+) -> Iterator[tuple[int, str, float, str | None]]:
+    """Yield index, verdict, CPU seconds and reason of tasks, as each comparison ends.
 
-
-def _round(graders: Mapping[str, Compare], batch: Batch, places: Sequence[int], cpu_seconds: float) -> Iterator[Ending]:
-    """Yield the endings of tasks, as each comparison ends. places: of the tasks. cpu_seconds: of each."""
+    most: processes that compare at a time. limits: CPU and wall-clock seconds of each comparison.
+    """
     tried = set[int]()
-    processes: dict[Connection, tuple[int, deque[int]]] = {}  # process id, and the places of tasks without an ending
+    processes: dict[Connection, tuple[int, deque[int]]] = {}  # process id, and the indices of tasks without an answer
 
     def start(share: deque[int]) -> None:
         channel, inside = Pipe(duplex=False)
@@ -110,32 +98,33 @@ def _round(graders: Mapping[str, Compare], batch: Batch, places: Sequence[int], 
             for other in (channel, *processes):  # else it would not detect the worker's end
                 other.close()
             _restrict(compiles="ours" not in graders)  # others evaluate text
-            thread = threading.Thread(target=_answer_all, args=(graders, batch, share, cpu_seconds, inside))
+            todo = [tasks[index] for index in share]
+            thread = threading.Thread(target=_compare, args=(graders, todo, inside, *limits))
             thread.start()  # on a stack too large to overflow; the main thread's was fixed when the process began
             thread.join()
             os._exit(0)
         inside.close()
         processes[channel] = process, share
 
-    count = min(batch.processes, 1 + len(places) // TASKS_PER_PROCESS)
+    count = min(most, 1 + len(tasks) // TASKS_PER_PROCESS)
     for first in range(count):
-        start(deque(places[first::count]))
+        start(deque([*tasks][first::count]))
     while processes:
         ready = wait(list(processes))
         for channel in [one for one in processes if one in ready]:
             process, share = processes[channel]
             try:
-                ending = json.loads(channel.recv_bytes())
+                answer = json.loads(channel.recv_bytes())
             except (EOFError, ConnectionError):
-                ending = None
-            ended = not ending or ending[-1]
+                answer = None
+            ended = not answer or answer[-1]
             if ended:
                 del processes[channel]
                 channel.close()
                 code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
                 if not share:
                     continue
-            outcome, seconds, reason = ending or _ending(code, cpu_seconds)
+            outcome, seconds, reason = answer or _ending(code, limits[0])
             if reason not in (None, TOO_SLOW) and share[0] not in tried:
                 tried.add(share[0])
             else:
@@ -158,15 +147,15 @@ def _ending(code: int, cpu_seconds: float) -> tuple[str, float, str]:
 # In a comparing process
 
 
-def _answer_all(
-    graders: Mapping[str, Compare], batch: Batch, share: Iterable[int], cpu_seconds: float, channel: Connection
+def _compare(
+    graders: Mapping[str, Compare], tasks: Iterable[Task], channel: Connection, cpu_seconds: float, wall_seconds: float
 ) -> None:
     """Compare tasks in turn, until the algebra has failed: its state is then unknown."""
-    for task in (batch.tasks[place] for place in share):
+    for task in tasks:
         outcome, reason, began = "error", None, time.process_time()
         # SIGPROF and SIGALRM at their default action end the process even inside C code; ITIMER_PROF counts CPU time.
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
-        signal.setitimer(signal.ITIMER_REAL, batch.wall_seconds)
+        signal.setitimer(signal.ITIMER_REAL, wall_seconds)
         try:
             outcome = str(graders[task.grader](task.gold, task.answer))
         except MemoryError:
