@@ -35,8 +35,7 @@ COMPUTES = {
     "bases": ("models/tiny.py", "models/build.py"),
     "prompts": (),
     "generate": (
-        "methods/sampling.py", "evals/generation/prompts.py", "evals/generation/draw.py", "evals/generation/engine.py",
-        "evals/generation/{}.py",
+        "methods/sampling.py", "evals/generation/prompts.py", "evals/generation/engine.py", "evals/generation/{}.py",
     ),
     "grade": ("evals/grading/*.py",),
     "adopt": ("evals/adopt.py",),

@@ -37,9 +37,9 @@ from core.provenance import environment, sha256_file
 from evals import data as items_of
 from evals import store
 from evals.benchmark import PROMPTS, Benchmark, code
-from evals.generation import draw, prompts
-from evals.generation.draw import Plan, make_plan
-from evals.generation.engine import BACKENDS, JOURNAL, Engine, Settings, engine
+from evals.generation import engine as drawing
+from evals.generation import prompts
+from evals.generation.engine import BACKENDS, JOURNAL, Engine, Plan, Settings, engine, make_plan
 
 SCHEMA = 1
 DECODING = ("samples", "temperature", "max_tokens")  # fields of `Decoding` that an option replaces
@@ -132,7 +132,7 @@ def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict
     label, key = Path(model.settings.model).name, plan.benchmark.key
     model.open(max_length)  # before the clock starts: loading is not generating
     began = time.monotonic()
-    rows = draw.draw(model, plan, slot, label)
+    rows = drawing.draw(model, plan, slot, label)
     seconds = time.monotonic() - began + model.earlier_seconds
     if empty := sum(not row["response"].strip() for row in rows):
         print(f"{label} {key}: {empty} of {len(rows)} responses are empty", file=sys.stderr)
@@ -142,10 +142,10 @@ def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict
         "items": len(plan.items),
         "decoding": dataclasses.asdict(plan.decoding),
         "task_hash": plan.task_hash,
-        "seed": plan.seed,
+        "seed": model.settings.seed,
         "prompt": sorted({prompt.how for prompt in plan.prompts}),
         "prompts_cut": sum(prompt.cut > 0 for prompt in plan.prompts),
-        "distinct_fraction": draw.distinct_fraction(rows),
+        "distinct_fraction": drawing.distinct_fraction(rows),
         "seconds": round(seconds, 3),
         **({"served": model.served} if model.served else {}),
     }
@@ -182,13 +182,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--engine", nargs="+", default=[], metavar="NAME=VALUE", help="further arguments of the engine")
 
 
-def engine_of(args: argparse.Namespace) -> Engine:
-    """Return the engine that the options name; ConfigError for values that no engine could use."""
+def requested(args: argparse.Namespace) -> tuple[Engine, tuple[Benchmark, ...], dict[str, Any]]:
+    """Return the engine and the benchmarks that the options name, and the options of `generate` that select the items
+    and decide their prompts and decoding. Raises ConfigError, before anything is written, for values that no engine
+    could use.
+    """
+    benchmarks = items_of.select(args.benchmarks)
+    changes = {name: value for name in DECODING if (value := getattr(args, name)) is not None}
+    for benchmark in benchmarks:
+        drawing.decoding(benchmark, changes)
+        if args.chat:
+            prompts.messages(args.reading or benchmark.prompt, "")
     # Keep the libraries' progress bars out of a log that several jobs share, before any of them is imported. Not for
     # vllm: it divides by the time its bar has been running, which is 0 for a bar that is off.
     if args.backend != "vllm":
         os.environ.setdefault("TQDM_DISABLE", "1")
-    names = [field.name for field in dataclasses.fields(Settings) if field.name != "more"]
     more = {}
     for pair in args.engine:
         name, sign, value = pair.partition("=")
@@ -198,18 +206,9 @@ def engine_of(args: argparse.Namespace) -> Engine:
             more[name] = yaml.safe_load(value)  # so that 2 is a number and true a boolean
         except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(f"generate: --engine: {name}: not a YAML value: {value!r}") from error
-    return engine(args.backend, Settings(**{name: getattr(args, name) for name in names}, more=more))
-
-
-def request_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `generate` that select the items and decide their prompts and decoding."""
-    given = {name: getattr(args, name) for name in DECODING}
-    changes = {name: value for name, value in given.items() if value is not None}
-    for benchmark in items_of.select(args.benchmarks):
-        draw.decoding(benchmark, changes)  # raises before anything is written
-        if args.chat:
-            prompts.messages(args.reading or benchmark.prompt, "")
-    return {"changes": changes, "limit": args.limit, "reading": args.reading}
+    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(Settings) if field.name != "more"}
+    options = {"changes": changes, "limit": args.limit, "reading": args.reading}
+    return engine(args.backend, Settings(**given, more=more)), benchmarks, options
 
 
 def main() -> int:
@@ -219,8 +218,8 @@ def main() -> int:
     add("--data", required=True, metavar="DIR", help="folder of <key>.jsonl, from python -m evals.fetch")
     add("--out", required=True, metavar="DIR", help="where <key>.parquet and samples.json go")
     args = parser.parse_args()
-    options = request_options(args)
-    path = generate(engine_of(args), items_of.select(args.benchmarks), data=args.data, out=args.out, **options)
+    model, benchmarks, options = requested(args)
+    path = generate(model, benchmarks, data=args.data, out=args.out, **options)
     print(f"samples: {path}")
     return 0
 

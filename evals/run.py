@@ -166,7 +166,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("results/eval"), metavar="DIR", help="default: results/eval")
     grade.add_thoughts(parser)
     args = parser.parse_args()
-    benchmarks, options, model = data.select(args.benchmarks), generate.request_options(args), generate.engine_of(args)
+    model, benchmarks, options = generate.requested(args)
     _ = model.identity  # raises for a model that is missing or damaged, before any download
     collect(benchmarks, args.out / "data", args.data, args.download)
     show(evaluate(model, benchmarks, args.out, thoughts=args.thoughts, **options), args.out)

@@ -164,8 +164,7 @@ class Endpoint(Engine):
         """Return the settings without those that cannot affect a response, which may change after an error."""
         more = {name: value for name, value in self.settings.more.items() if name == "think_end_token"}
         facts = super().describe() | {"endpoint": self.settings.endpoint, "chat": self.chat, "more": more}
-        del facts["batch_size"]
-        return facts
+        return {name: value for name, value in facts.items() if name != "batch_size"}
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, folder: Path, progress: Progress
@@ -239,13 +238,12 @@ class Endpoint(Engine):
             raise MissingInputError(f"{self.url}: {count} ({why}); {rest}; run the same command to go on")
 
     def _body(self, request: Request, decoding: Decoding) -> dict[str, Any]:
-        # With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one.
-        asked: dict[str, Any] = {"messages": json.loads(request.prompt)} if self.chat else {}
-        if not self.chat and self.tokenizer:
-            asked = {"prompt": [prompts.ids(self.tokenizer, request.prompt)]}
-        asked |= {"temperature": float(decoding.temperature)} | ({} if decoding.greedy else {"top_p": decoding.top_p})
-        fixed = {"model": self.settings.model, "max_tokens": decoding.max_tokens, "stop": [], "seed": request.seed}
-        return asked | fixed
+        body = {"model": self.settings.model, "max_tokens": decoding.max_tokens, "stop": [], "seed": request.seed}
+        body |= {"temperature": float(decoding.temperature)} | ({} if decoding.greedy else {"top_p": decoding.top_p})
+        if self.chat or self.tokenizer is None:
+            return body | {"messages": json.loads(request.prompt)}
+        # Token ids: a server would add a begin token to a text that has one.
+        return body | {"prompt": [prompts.ids(self.tokenizer, request.prompt)]}
 
     async def _response(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Drawn | str:
         """Return the response to one request, or the error after `max_retries` attempts."""

@@ -7,7 +7,8 @@ item equal. Here sample s of every item has its own seed, which the samples reco
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,8 +42,8 @@ class Vllm(Local):
         # The engine in this process: nothing to end at exit, and an order of batches that repeats (vLLM's advice).
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         return construct(
-            _observed_vllm(),
-            self,
+            partial(_observed_vllm(), self),
+            self.settings.more,
             pretrained=str(self.folder),
             batch_size="auto",
             max_num_seqs=self.batch_size,
@@ -54,7 +55,7 @@ class Vllm(Local):
 
 
 @cache
-def _observed_vllm() -> type[LM]:
+def _observed_vllm() -> Callable[..., LM]:
     if find_spec("vllm") is None:
         raise MissingInputError("backend vllm: the package vllm is not installed here; see docs/evaluation.md")
     from lm_eval.models.vllm_causallms import VLLM
