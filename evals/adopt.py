@@ -28,7 +28,8 @@ from core.errors import ConfigError, CorruptInputError, Parser, unknown
 from core.files import parse_json, read_text, write_json, write_text
 from core.layout import Checkpoint, Results
 from core.provenance import environment, sha256_bytes, sha256_file
-from evals import data, grade, run, store
+from evals import benchmark as data
+from evals import grade, run, store
 from evals.benchmark import Item, benchmark, defined, definition, registered
 from evals.scores import AVERAGES
 
@@ -315,14 +316,14 @@ def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[st
             raise CorruptInputError(
                 f"{where}: {what} of id {id[:80]!r} is another than at {first['where'][id]}; set --fields id=FIELD"
             )
-    copies: Counter[str] = Counter()
-    digests_of = first["problem"].map(data.item_id)
-    if log.strict and "id" not in given and (twice := digests_of.duplicated()).any():
+    golds = zip(first["problem"], first["gold"], strict=True)
+    found = data.items({"problem": problem, "answer": gold} for problem, gold in golds)
+    first["item_id"] = [item.item_id for item in found]
+    if log.strict and "id" not in given and (twice := first["item_id"].str.contains("-")).any():
         raise ConfigError(
             f"{first['where'][twice].iloc[0]}: an earlier problem under another id; set --fields id=problem,"
             f"sample={ORDER} for samples of one problem, or --fields id=FIELD for problems that occur twice"
         )
-    first["item_id"] = [data.numbered(digest, copies) for digest in digests_of]
     start, count = int(rows["sample"].min()), int(rows["id"].value_counts().max())
     for id, numbers in rows.groupby("id", sort=False)["sample"]:
         if start > 1 or sorted(numbers) != list(range(start, start + count)):
@@ -331,17 +332,13 @@ def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[st
                 f"{first['where'][id]}: id {str(id)[:80]!r} has samples {shown}; each id needs {count}, numbered from "
                 f"0 or 1; set --fields sample=FIELD, or sample={ORDER} to number them as they follow"
             )
-    items = {
-        id: Item(id, problem.strip(), gold.strip())
-        for id, problem, gold in first[["item_id", "problem", "gold"]].to_numpy()
-    }
     frame = rows.assign(item_id=rows["id"].map(first["item_id"]), sample=rows["sample"] - start)
     names = []
     for text, option in ((model, "--model"), (key, "--benchmark")):
         names.append(data.folder_name(text.rstrip("/").rpartition("/")[2] or text).lstrip(".-")[:150])
         if names[-1] in ("", *AVERAGES):
             raise ConfigError(f"{log.path}: {text[:80]!r} cannot be a name; set {option}")
-    return Survey(log, Checkpoint.base(names[0]), names[1], items, frame)
+    return Survey(log, Checkpoint.base(names[0]), names[1], {item.item_id: item for item in found}, frame)
 
 
 def adopt(

@@ -34,7 +34,7 @@ from core.code import warning_entry
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
 from core.files import read_json, write_json, write_text
 from core.provenance import environment, sha256_file
-from evals import data as items_of
+from evals import benchmark as items_of
 from evals import store
 from evals.benchmark import PROMPTS, Benchmark, code
 from evals.generation import engine as drawing
@@ -89,7 +89,8 @@ def generate(
         if entry := finished(slot):
             model.refuse_another(entry.get("served"), f"the responses in {slot}")
         else:
-            entry = _fill(slot, model, plan, max_length)
+            model.open(max_length)  # before the clock starts: loading is not generating
+            entry = _fill(slot, model, plan)
         file = items_of.found_in(data, plan.benchmark)
         entries[key] = {**entry, "data": {"file": str(file), "sha256": sha256_file(file)}}
         write_text(out / f"{key}.parquet", (slot / PARQUET).read_bytes())
@@ -127,10 +128,9 @@ def finished(slot: Path) -> dict[str, Any] | None:
     return record
 
 
-def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict[str, Any]:
+def _fill(slot: Path, model: Engine, plan: Plan) -> dict[str, Any]:
     """Draw and store the responses of one benchmark; return the entry for samples.json."""
     label, key = Path(model.settings.model).name, plan.benchmark.key
-    model.open(max_length)  # before the clock starts: loading is not generating
     began = time.monotonic()
     rows = drawing.draw(model, plan, slot, label)
     seconds = time.monotonic() - began + model.earlier_seconds

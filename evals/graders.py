@@ -30,7 +30,7 @@ from core.files import read_jsonl, to_csv, write_text
 from core.layout import Checkpoint
 from core.provenance import sha256_file
 from evals import store
-from evals.data import items
+from evals.benchmark import items
 from evals.grading import Verdict
 from evals.grading.decide import Gold
 from evals.grading.pool import Pool, Task

@@ -11,10 +11,9 @@ import tarfile
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.declared import check
 from core.errors import ConfigError, CorruptInputError, MissingInputError, hint
@@ -66,8 +65,7 @@ def _read(path: Path, what: str, shape: Mapping[str, Any]) -> dict[str, Any]:
     return value
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     """One row of scores.csv. `value`, `low`, `high` are fractions, None if unknown; `how`: `not run` if intentional."""
 
     value: float | None
@@ -223,7 +221,7 @@ class Tree:
     def is_fresh(self, run: Run) -> bool:
         """Return whether a sweep's run is on a seed reserved for comparing chosen values: a mean over it and the seeds
         of the choice would be too high."""
-        return run.seed in self._sweep["test_seeds"] and (run.model, run.method) in self._swept
+        return run in self._fresh
 
     @property
     def averaged(self) -> list[Run]:
@@ -249,13 +247,14 @@ class Tree:
                 found |= {(model, base): method, (model, point["row"]): method}
         return found
 
-    @property
+    @cached_property
     def _sweep(self) -> Mapping[str, Any]:
         return self.matrix.get("sweep") or {"points": (), "test_seeds": ()}
 
     @cached_property
-    def _swept(self) -> frozenset[tuple[str, str]]:
-        return frozenset((point["model"], point["method"]) for point in self._sweep["points"])
+    def _fresh(self) -> frozenset[Run]:
+        points, seeds = self._sweep["points"], self._sweep["test_seeds"]
+        return frozenset(Run(point["model"], point["method"], seed) for point in points for seed in seeds)
 
     # The results
 
@@ -282,9 +281,8 @@ class Tree:
         """Every row of scores.csv by checkpoint and benchmark (or average)."""
         scores = {}
         for row in read_rows(self.layout.scores):
-            counts = {verdict: row[verdict] for verdict in NOT_CORRECT}
             figures = {name: row[name] for name in ("low", "high", "level", "how", "items", "responses")}
-            score = Score(value=row["score"], counts=counts, **figures)
+            score = Score(row["score"], **figures, counts={verdict: row[verdict] for verdict in NOT_CORRECT})
             scores[Checkpoint(_run(row), row["step"]), row["benchmark"]] = score
         return scores
 

@@ -256,7 +256,7 @@ def _write_responses(folder: Path, name: str, stamp: str, rows: pd.DataFrame) ->
 
 def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
     """Return [id, problem, gold] as the grader reads them; empty where there is neither a data folder nor a sample."""
-    from evals.data import items
+    from evals.benchmark import items
 
     if tree.layout.responses.is_file():
         rows = next(rows for (_, key), rows in tree.once(kept_sample).rows.items() if key == benchmark)

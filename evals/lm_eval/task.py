@@ -18,8 +18,8 @@ from lm_eval.api.task import ConfigurableTask
 
 from core.errors import BenchError, ConfigError
 from core.provenance import ROOT
-from evals import data, store
-from evals.benchmark import GENERATED, Item, benchmark
+from evals import store
+from evals.benchmark import GENERATED, Item, benchmark, load
 from evals.generation import prompts
 from evals.grading import Verdict
 from evals.grading.decide import gold
@@ -62,7 +62,7 @@ class Task(ConfigurableTask):
 def column(key: str, folder: Path | str) -> list[Item]:
     """Read the items that count in a benchmark's column: without copies, where the registry leaves them out."""
     entry = benchmark(key)
-    items = data.load(entry, folder)
+    items = load(entry, folder)
     unanswered = np.zeros((len(items), 1), bool)
     rows = Samples(tuple(item.item_id for item in items), unanswered, tuple(item.problem for item in items))
     counted = set(rows.column(entry.duplicates).items)

@@ -18,7 +18,8 @@ import yaml
 from core.errors import BusyError, ConfigError, CorruptInputError, MissingInputError
 from core.files import locked
 from core.provenance import ROOT
-from evals import data, generate
+from evals import benchmark as data
+from evals import generate
 from evals.benchmark import PAPER, benchmark
 from evals.generation import openai
 from evals.generation.engine import JOURNAL, Settings, arguments, engine, make_plan, per_sample_seed

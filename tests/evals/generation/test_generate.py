@@ -17,7 +17,7 @@ from core.errors import BenchError, ConfigError
 from core.files import write_text
 from core.layout import Results
 from core.provenance import sha256_bytes, sha256_file
-from evals import arithmetic, benchmark, data, generate
+from evals import arithmetic, benchmark, generate
 from evals import run as evals_run
 from evals.generation import engine as drawing
 from evals.generation import prompts
@@ -61,7 +61,7 @@ def test_the_rows_are_those_asked_for_in_order_and_the_record_is_true(drawn: Pat
         found, entry = rows(drawn, key), record["benchmarks"][key]
         assert [(row.item_id, row.sample, row.prompt) for row in found] == [
             (item.item_id, sample, f"<bos>{item.problem}")
-            for item in data.load(few(key), quick_data)
+            for item in benchmark.load(few(key), quick_data)
             for sample in range(few(key).decoding.samples)
         ]
         assert all(row.prompt_sha256 == sha256_bytes(row.prompt.encode()) for row in found)
@@ -163,7 +163,7 @@ def test_what_is_damaged_or_answers_another_question_is_drawn_again(
 
 
 def test_a_short_model_leaves_the_response_what_its_longest_prompt_does_not_need(tiny: Path, quick_data: Path) -> None:
-    items = data.load(few(SAMPLED), quick_data)
+    items = benchmark.load(few(SAMPLED), quick_data)
     asked = engine("hf", Settings(str(tiny), seed=1))
     for positions, response in ((None, 64), (73, 64), (72, 63), (10, 1)):  # the longest prompt has 9 tokens
         vars(asked)["positions"] = positions
