@@ -86,11 +86,7 @@ def generate(
         facts += [os.environ.get(name) for name in THREADS]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
         slot = out / ".work" / f"{key}-{digest}"
-        if entry := finished(slot):
-            model.refuse_another(entry.get("served"), f"the responses in {slot}")
-        else:
-            model.open(max_length)  # before the clock starts: loading is not generating
-            entry = _fill(slot, model, plan)
+        entry = _drawn(slot, model, plan, max_length)
         file = items_of.found_in(data, plan.benchmark)
         entries[key] = {**entry, "data": {"file": str(file), "sha256": sha256_file(file)}}
         write_text(out / f"{key}.parquet", (slot / PARQUET).read_bytes())
@@ -111,26 +107,22 @@ def generate(
     return out / "samples.json"
 
 
-# The folder of one plan, named by a digest of all its inputs, code and thread variables included: a finished one is
-# never drawn again, and a changed plan never finds the responses to an older one.
+def _drawn(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict[str, Any]:
+    """Return the entry for samples.json, of responses drawn and stored now unless the folder of the plan has them.
 
-
-def finished(slot: Path) -> dict[str, Any] | None:
-    """Return the record of a finished folder; None when unfinished or damaged; damage is reported on stderr."""
-    if not (slot / DONE).is_file():
-        return None
-    try:
-        record: dict[str, Any] = read_json(slot / DONE, "record of finished samples")
-        store.read_table(slot / PARQUET, ("item_id",), record)
-    except (CorruptInputError, MissingInputError, KeyError) as error:  # KeyError: a record without a hash
-        print(f"drawn again: {error}", file=sys.stderr)
-        return None
-    return record
-
-
-def _fill(slot: Path, model: Engine, plan: Plan) -> dict[str, Any]:
-    """Draw and store the responses of one benchmark; return the entry for samples.json."""
+    The folder is named by a digest of all inputs, code and thread variables included: a finished one is never drawn
+    again, and a changed plan never finds the responses to an older one. Damage is reported on stderr.
+    """
+    if (slot / DONE).is_file():
+        try:
+            finished: dict[str, Any] = read_json(slot / DONE, "record of finished samples")
+            store.read_table(slot / PARQUET, ("item_id",), finished)
+            model.refuse_another(finished.get("served"), f"the responses in {slot}")
+            return finished
+        except (CorruptInputError, MissingInputError, KeyError) as error:  # KeyError: a record without a hash
+            print(f"drawn again: {error}", file=sys.stderr)
     label, key = Path(model.settings.model).name, plan.benchmark.key
+    model.open(max_length)  # before the clock starts: loading is not generating
     began = time.monotonic()
     rows = drawing.draw(model, plan, slot, label)
     seconds = time.monotonic() - began + model.earlier_seconds

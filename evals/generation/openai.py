@@ -82,10 +82,6 @@ def read_journal(path: Path) -> Kept:
     return kept
 
 
-def empty_in(kept: Kept) -> int:
-    return sum(not line["text"].strip() for line in kept.values())
-
-
 async def _content(answer: aiohttp.ClientResponse) -> bytes:
     """Return the body; ValueError for one that is too long."""
     content = bytearray()
@@ -178,13 +174,8 @@ class Endpoint(Engine):
             kept = read_journal(path)
             for line in kept.values():
                 self.refuse_another(line.get("served"), f"the {len(kept)} responses in {path}")
-            # where the previous call ended with too many empty ones, they are requested again
-            if empty_in(kept) > self.settings.empty_limit * len(requests):
-                kept = {key: line for key, line in kept.items() if line["text"].strip()}
-            write_text(path, "".join(json.dumps(line) + "\n" for line in kept.values()))  # without damaged ones
-            self.earlier_seconds = max((line["seconds"] for line in kept.values()), default=0.0)
-            progress.start, before = len(kept), self.served  # read before there is an event loop
-            asyncio.run(self._fill(path, kept, requests, decoding, progress))
+            before = self.served  # read before there is an event loop
+            kept = asyncio.run(self._fill(path, kept, requests, decoding, progress))
             del self.served
             self.refuse_another(before, f"the {len(kept)} responses in {path}")  # replaced while it answered
         lines = [kept[request.item_id, request.sample] for request in requests]
@@ -199,10 +190,16 @@ class Endpoint(Engine):
 
     async def _fill(
         self, path: Path, kept: Kept, requests: Sequence[Request], decoding: Decoding, progress: Progress
-    ) -> None:
-        """Request each response that is not kept, `batch_size` at any time, and add it to `kept` and the journal."""
+    ) -> Kept:
+        """Request each response that is not kept, `batch_size` at any time, add it to the journal, and return all."""
+        full = {key: line for key, line in kept.items() if line["text"].strip()}
+        empty, most_empty = len(kept) - len(full), self.settings.empty_limit * len(requests)
+        if empty > most_empty:  # with which the previous call ended: they are requested again
+            kept, empty = full, 0
+        progress.start = len(kept)
+        write_text(path, "".join(json.dumps(line) + "\n" for line in kept.values()))  # without damaged ones
+        self.earlier_seconds = max((line["seconds"] for line in kept.values()), default=0.0)
         began, failures = time.monotonic() - self.earlier_seconds, Counter[str]()
-        empty, most_empty = empty_in(kept), self.settings.empty_limit * len(requests)
         missing = deque(request for request in requests if (request.item_id, request.sample) not in kept)
 
         async def send(session: aiohttp.ClientSession) -> None:
@@ -236,6 +233,7 @@ class Endpoint(Engine):
         if failures:
             why = failures.most_common(1)[0][0]
             raise MissingInputError(f"{self.url}: {count} ({why}); {rest}; run the same command to go on")
+        return kept
 
     def _body(self, request: Request, decoding: Decoding) -> dict[str, Any]:
         body = {"model": self.settings.model, "max_tokens": decoding.max_tokens, "stop": [], "seed": request.seed}
