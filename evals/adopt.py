@@ -24,7 +24,7 @@ import pandas as pd
 
 from core import digests, errors
 from core.code import Code
-from core.errors import ConfigError, CorruptInputError, Parser, unknown
+from core.errors import ConfigError, CorruptInputError, Parser, check_known, unknown
 from core.files import parse_json, read_text, write_json, write_text
 from core.layout import Checkpoint, Results
 from core.provenance import environment, sha256_bytes, sha256_file
@@ -433,18 +433,6 @@ def _other(one: Survey, items: Sequence[Item]) -> str:
     return ""
 
 
-def fields_of(text: str) -> dict[str, str]:
-    """Parse `response=text,gold=doc.answer`; ConfigError for another form or an unknown role."""
-    found: dict[str, str] = {}
-    for part in filter(None, text.split(",")):
-        role, equals, found[role] = part.partition("=")
-        if not equals:
-            raise ConfigError(f"command line: --fields: {part!r} is not of the form ROLE=FIELD")
-        if role not in ROLES:
-            raise unknown("command line", "--fields", role, ROLES)
-    return found
-
-
 def main() -> int:
     parser = Parser()
     add = parser.add_argument
@@ -463,9 +451,13 @@ def main() -> int:
     add("--data", type=Path, metavar="DIR", help="items of registered benchmarks (python -m evals.fetch)")
     grade.add_thoughts(parser)
     args = parser.parse_args()
-    if args.tool not in FORMATS:
-        raise unknown("command line", "--from", args.tool, FORMATS)
-    given = fields_of(args.fields)
+    check_known("command line", "--from", [args.tool], FORMATS)
+    given: dict[str, str] = {}
+    for part in filter(None, args.fields.split(",")):
+        role, equals, given[role] = part.partition("=")
+        if not equals:
+            raise ConfigError(f"command line: --fields: {part!r} is not of the form ROLE=FIELD")
+        check_known("command line", "--fields", [role], ROLES)
     surveys = [
         survey(log, args.model or log.model, args.benchmark or log.benchmark, read(log, given, args.filter), given)
         for log in map(FORMATS[args.tool], args.files)

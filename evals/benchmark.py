@@ -24,7 +24,7 @@ from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveInt
 
 from core.code import Code
 from core.declared import Declared, Tuple, check, validated
-from core.errors import ConfigError, CorruptInputError, MissingInputError, unknown
+from core.errors import ConfigError, CorruptInputError, MissingInputError, check_known, unknown
 from core.files import read_json, read_jsonl, read_own_file, read_yaml
 from core.provenance import ROOT
 from evals.scores import AVERAGES
@@ -268,8 +268,7 @@ def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
     """
     parts = [key_of(part.strip()) for name in names for part in name.split(",")]
     selected = [key for part in parts if part for key in (PAPER if part == "all" else (part,))]
-    if wrong := [key for key in selected if not registered(key)]:
-        raise unknown("command line", "--benchmarks", wrong[0], ("all", *keys()))
+    check_known("command line", "--benchmarks", selected, ("all", *keys()))
     if not selected:
         raise ConfigError("benchmarks: none given")
     if twice := sorted({key for key in selected if selected.count(key) > 1}):

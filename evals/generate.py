@@ -13,8 +13,12 @@ from core import worker
 # The other engines start servers or processes.
 if __name__ == "__main__" and not any(word.endswith(("vllm", "openai")) for word in sys.argv):
     # Before the other imports, which the worker already has: for every checkpoint they take longer than handing over.
-    from evals.generation import LIBRARIES
+    from methods import sampling
 
+    LIBRARIES = (
+        "pydantic", "yaml", "lm_eval.models.huggingface", "transformers.modeling_utils", "pandas", "pyarrow.dataset",
+        "pyarrow.parquet", *sampling.LIBRARIES,
+    )  # fmt: skip
     worker.hand_over("evals.generate", LIBRARIES)
 
 import argparse

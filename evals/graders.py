@@ -25,7 +25,7 @@ from typing import Any
 import pandas as pd
 
 from core import errors
-from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, check_known
 from core.files import read_jsonl, to_csv, write_text
 from core.layout import Checkpoint
 from core.provenance import sha256_file
@@ -82,29 +82,10 @@ def read_labels(path: Path) -> dict[tuple[str, str], bool]:
 
 
 def judge(pool: Pool, name: str, responses: pd.DataFrame) -> pd.DataFrame:
-    """Return FOUND of a third-party grader for each response. responses: gold, text; equal ones are graded once."""
-    pairs = list(zip(responses["gold"], responses["text"], strict=True))
-    found: dict[tuple[str, str], tuple[str, str, str | None]] = {}
-    pool.cpu_seconds = OTHERS[name].seconds
-    tasks = {pair: Task(Gold(pair[0], "symbolic"), pair[1], name) for pair in pairs}
-    for pair, answer in zip(tasks, pool.compare([*tasks.values()]), strict=True):
-        if answer.outcome in (Verdict.ERROR, Verdict.TIMEOUT):
-            found[pair] = answer.outcome, str(answer.reason), None
-        else:
-            right, extracted = json.loads(answer.outcome)
-            found[pair] = str(Verdict.CORRECT if right else Verdict.WRONG), "", extracted
-    return pd.DataFrame([found[pair] for pair in pairs], responses.index, FOUND, dtype=object)
+    """Return the responses with FOUND of a grader; its verdict is None where it has none.
 
-
-def unavailable(pool: Pool, names: Iterable[str]) -> dict[str, str]:
-    """Return why third-party graders cannot run here, by name."""
-    probe = pd.DataFrame({"gold": ["1"], "text": [r"\boxed{1}"]})
-    reasons = {name: judge(pool, name, probe)["rule"][0] for name in names if name in OTHERS}
-    return {name: reason.removeprefix("MissingInputError: ") for name, reason in reasons.items() if reason}
-
-
-def judged(pool: Pool, name: str, responses: pd.DataFrame) -> pd.DataFrame:
-    """Return the responses with FOUND of a grader; its verdict is None where it has none."""
+    responses: gold and text, by which a third-party grader judges equal ones once; those of `read` for the other two.
+    """
     rows = responses.assign(grader=name)
     if name == TOOL:
         if wrong := [each for each in rows["tool_correct"] if each is not None and not isinstance(each, bool)]:
@@ -112,8 +93,25 @@ def judged(pool: Pool, name: str, responses: pd.DataFrame) -> pd.DataFrame:
         known = {True: str(Verdict.CORRECT), False: str(Verdict.WRONG)}
         return rows.assign(verdict=rows["tool_correct"].map(known.get), rule="", extracted=None)
     if name != OURS:
-        rows[list(FOUND)] = judge(pool, name, rows)
+        pool.cpu_seconds = OTHERS[name].seconds
+        pairs = list(zip(rows["gold"], rows["text"], strict=True))
+        tasks = {pair: Task(Gold(pair[0], "symbolic"), pair[1], name) for pair in pairs}
+        found: dict[tuple[str, str], tuple[str, str, str | None]] = {}
+        for pair, answer in zip(tasks, pool.compare([*tasks.values()]), strict=True):
+            if answer.outcome in (Verdict.ERROR, Verdict.TIMEOUT):
+                found[pair] = answer.outcome, str(answer.reason), None
+            else:
+                right, extracted = json.loads(answer.outcome)
+                found[pair] = str(Verdict.CORRECT if right else Verdict.WRONG), "", extracted
+        rows[list(FOUND)] = pd.DataFrame([found[pair] for pair in pairs], rows.index, FOUND, dtype=object)
     return rows
+
+
+def unavailable(pool: Pool, names: Iterable[str]) -> dict[str, str]:
+    """Return why third-party graders cannot run here, by name."""
+    probe = pd.DataFrame({"gold": ["1"], "text": [r"\boxed{1}"]})
+    reasons = {name: judge(pool, name, probe)["rule"][0] for name in names if name in OTHERS}
+    return {name: reason.removeprefix("MissingInputError: ") for name, reason in reasons.items() if reason}
 
 
 def accuracy(rows: pd.DataFrame, policy: str) -> dict[str, Any]:
@@ -157,7 +155,7 @@ def compare(
             pairs = zip(responses["gold"], responses["text"], strict=True)
             responses["label"] = pd.Series([given.get(pair) for pair in pairs], dtype=object)
             matched |= bool(responses["label"].notna().any())
-            found = {name: judged(pool, name, responses) for name in names if name not in missing}
+            found = {name: judge(pool, name, responses) for name in names if name not in missing}
             if TOOL in found and found[TOOL]["verdict"].isna().all():
                 del found[TOOL]
                 not_run[TOOL] = "no verdicts in the column tool_correct of the samples"
@@ -220,8 +218,7 @@ def main() -> int:
     parser.add_argument("--packages", type=Path, metavar="DIR", help="where other graders search first for packages")
     args = parser.parse_args()
     names = list(dict.fromkeys(name for name in args.graders.split(",") if name))
-    if strange := [name for name in names if name not in GRADERS]:
-        raise unknown("command line", "--graders", strange[0], GRADERS)
+    check_known("command line", "--graders", names, GRADERS)
     if args.packages and not args.packages.is_dir():
         raise MissingInputError(f"--packages: {args.packages}: no folder there")
     tree, out, data = open_tree(args.tree), args.out or args.tree / FOLDER, args.data or args.tree / "data"

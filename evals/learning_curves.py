@@ -183,7 +183,7 @@ def measure_run(tree: Tree, run: Run) -> RunMeasures:
         unknown_yet = dict.fromkeys(MEASURES, "not finished")
         return RunMeasures(run, title, None, None, None, dict.fromkeys(MEASURES), unknown_yet)
     reward, curve = _rewards(tree, run, record)
-    other = Run(run.model, reference(run.method), run.seed)
+    other = Run(run.model, REFERENCE + run.method.removeprefix(run.key), run.seed)
     # The last running mean of GRPO/DAPO's run of the same model, settings and seed, with the same prompts and initial
     # weights, or why there is none.
     target: float | str = "no GRPO/DAPO run with this seed"
@@ -219,9 +219,3 @@ def _rewards(tree: Tree, run: Run, record: Mapping[str, Any]) -> tuple[list[floa
         known = sum(value is not None for value in reward)
         raise CorruptInputError(f"{curve.path}: has rewards of {known} rollouts, its run.json has {trained}")
     return [*(float(value or 0.0) for value in reward), *[0.0] * (planned - trained)], curve
-
-
-def reference(method: str) -> str:
-    """Return GRPO/DAPO under the settings of `method`: for `tepo@hot` it is `grpo@hot`."""
-    _, at, variant = method.partition("@")
-    return REFERENCE + at + variant

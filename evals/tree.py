@@ -10,7 +10,7 @@ import sys
 import tarfile
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -198,11 +198,20 @@ class Tree:
 
     def model_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
         """Return the scale's model that fills a slot of the paper, None when the scale has none."""
-        return _filling(self.models, slot, title, f"{self.layout.matrix}: models")
+        return self._filling("models", slot, title)
 
     def benchmark_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
         """Return the scale's benchmark that fills a column of the paper, None when the scale has none."""
-        return _filling(self.benchmarks, slot, title, f"{self.layout.matrix}: benchmarks")
+        return self._filling("benchmarks", slot, title)
+
+    def _filling(self, part: str, slot: str, title: str) -> Mapping[str, Any] | None:
+        # By key, by title and by what it stands for: a scale may name the paper's benchmark in any of these ways.
+        names = {plain(slot), plain(title)}
+        hits = [e for e in self.matrix[part] if {plain(e.get("stands_for") or e["key"]), plain(e["key"])} & names]
+        if len(hits) > 1:
+            both = " and ".join(e["key"] for e in hits)
+            raise ConfigError(f"{self.layout.matrix}: {part}: {both} both stand for {title}")
+        return hits[0] if hits else None
 
     def method_for(self, name: str) -> str | None:
         """Return the canonical key of the method `name` in the configuration; None when the scale does not train it."""
@@ -361,12 +370,3 @@ def open_or_kept(root: Path) -> Tree:
 def plain(text: object) -> str:
     """Return letters and digits only, lower case: `MATH-500` and `math500` name one benchmark."""
     return "".join(c for c in str(text).casefold() if c.isalnum())
-
-
-def _filling(entries: Sequence[Mapping[str, Any]], slot: str, title: str, where: str) -> Mapping[str, Any] | None:
-    # By key, by title and by what it stands for: a scale may name the paper's benchmark in any of these ways.
-    names = {plain(slot), plain(title)}
-    hits = [e for e in entries if plain(e.get("stands_for") or e["key"]) in names or plain(e["key"]) in names]
-    if len(hits) > 1:
-        raise ConfigError(f"{where}: {' and '.join(e['key'] for e in hits)} both stand for {title}")
-    return hits[0] if hits else None

@@ -7,8 +7,6 @@ item equal. Here sample s of every item has its own seed, which the samples reco
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,13 +34,17 @@ class Vllm(Local):
         return super().arguments(request, decoding) | {"skip_special_tokens": True} | seed
 
     def load(self, max_length: int | None) -> LM:
+        if find_spec("vllm") is None:
+            raise MissingInputError("backend vllm: the package vllm is not installed here; see docs/evaluation.md")
         # before vLLM is imported; the folder is deleted with this object, at the latest at process exit
         self._caches = TemporaryDirectory(prefix="tepo-engine-", ignore_cleanup_errors=True)
         os.environ.update(engine_caches(Path(self._caches.name)))
         # The engine in this process: nothing to end at exit, and an order of batches that repeats (vLLM's advice).
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        return construct(
-            partial(_observed_vllm(), self),
+        from lm_eval.models.vllm_causallms import VLLM
+
+        lm: Any = construct(
+            VLLM,
             self.settings.more,
             pretrained=str(self.folder),
             batch_size="auto",
@@ -52,29 +54,18 @@ class Vllm(Local):
             add_bos_token=False,  # the prompts already hold it
             seed=self.settings.seed,
         )
+        own = getattr(lm._config, "eos_token_id", None)
+        self.ends = {*(own if isinstance(own, list) else [own]), lm.tokenizer.eos_token_id}
+        self.theirs, lm._model_generate = lm._model_generate, self._batch
+        return lm
 
+    def _batch(self, *args: Any, **arguments: Any) -> Any:
+        """Return vLLM's outputs, and record the responses: VLLM's `_model_generate`."""
+        outputs = self.theirs(*args, **arguments)
+        self.observe(self._found(output.outputs[0]) for output in outputs)
+        return outputs
 
-@cache
-def _observed_vllm() -> Callable[..., LM]:
-    if find_spec("vllm") is None:
-        raise MissingInputError("backend vllm: the package vllm is not installed here; see docs/evaluation.md")
-    from lm_eval.models.vllm_causallms import VLLM
-
-    class ObservedVLLM(VLLM):
-        def __init__(self, owner: Local, **arguments: Any):
-            super().__init__(**arguments)
-            self.owner = owner
-
-        def _model_generate(self, *args: Any, **arguments: Any) -> Any:
-            outputs = super()._model_generate(*args, **arguments)
-            self.owner.observe(self._found(output.outputs[0]) for output in outputs)
-            return outputs
-
-        def _found(self, answer: Any) -> Drawn:
-            own = getattr(self._config, "eos_token_id", None)
-            ends = {*(own if isinstance(own, list) else [own]), self.tokenizer.eos_token_id}
-            ended = answer.finish_reason == "stop" and bool(answer.token_ids) and answer.token_ids[-1] in ends
-            # the end token is not counted
-            return Drawn(answer.text, len(answer.token_ids) - ended, answer.finish_reason or "unknown")
-
-    return ObservedVLLM
+    def _found(self, answer: Any) -> Drawn:
+        ended = answer.finish_reason == "stop" and bool(answer.token_ids) and answer.token_ids[-1] in self.ends
+        # the end token is not counted
+        return Drawn(answer.text, len(answer.token_ids) - ended, answer.finish_reason or "unknown")
