@@ -30,7 +30,6 @@ from evals.generation.prompts import Prompt
 from evals.store import clean
 
 if TYPE_CHECKING:
-    from lm_eval.api.model import LM
     from transformers import PreTrainedTokenizerBase
 
 PROMPT_LIMIT = 2048  # tokens; longer prompts are cut on the left and kept, as in the paper's evaluation
@@ -211,11 +210,33 @@ class Local(Engine):
     """A model in this process, through lm-eval."""
 
     packages = ("lm-eval", *Engine.packages)
-    lm: LM | None = None
+    lm: Any = None  # lm-eval's model
+    # In place of lm-eval's method for a batch (`_model_generate`), now `theirs`: calls `observe` after it.
+    batch: Callable[..., Any]
 
     @abstractmethod
-    def load(self, max_length: int | None) -> LM:
-        """Return lm-eval's model, in a subclass that calls `observe` after each batch."""
+    def load(self, max_length: int | None) -> Any:
+        """Return lm-eval's model, from `construct`."""
+
+    def construct(self, kind: Callable[..., Any], **own: Any) -> Any:
+        """Return lm-eval's model of that class, built with the arguments of --engine and our own, its batches observed.
+
+        Raises ConfigError for an argument that is already set here, or that neither lm-eval nor its library accepts.
+        """
+        own |= {"pretrained": str(self.folder), "dtype": self.settings.dtype}
+        own["add_bos_token"] = False  # the prompts already hold it
+        more = self.settings.more
+        reason = "".join(f"{name} is set by another option" for name in [*(more.keys() & own.keys())][:1])
+        try:
+            if not reason:
+                lm = kind(**own, **more)
+                self.theirs, lm._model_generate = lm._model_generate, self.batch
+                return lm
+        except TypeError as error:
+            if not any(f"'{name}'" in str(error) for name in more):
+                raise
+            reason = str(error)
+        raise ConfigError(f"generate: --engine: {reason}")
 
     def open(self, max_length: int | None) -> None:
         self.lm = self.lm or self.load(max_length)
@@ -237,10 +258,9 @@ class Local(Engine):
         from lm_eval.api.instance import Instance
         from transformers import set_seed
 
-        assert self.lm is not None
         set_seed(self.settings.seed)
         self.progress, self.seen = progress, defaultdict[str, deque[Drawn]](deque)
-        texts = self.lm.generate_until(
+        texts: list[str] = self.lm.generate_until(
             [
                 Instance("generate_until", {}, (request.prompt, self.arguments(request, decoding)), place)
                 for place, request in enumerate(requests)
@@ -248,22 +268,6 @@ class Local(Engine):
             disable_tqdm=True,
         )
         return [self.seen[text].popleft() if self.seen[text] else Drawn(text, None, "unknown") for text in texts]
-
-
-def construct(kind: Callable[..., LM], more: Mapping[str, Any], **own: Any) -> LM:
-    """Return lm-eval's model of that class, built with the arguments of --engine (`more`) and our own.
-
-    Raises ConfigError for an argument that is already set here, or that neither lm-eval nor its library accepts.
-    """
-    reason = "".join(f"{name} is set by another option" for name in [*(more.keys() & own.keys())][:1])
-    try:
-        if not reason:
-            return kind(**own, **more)
-    except TypeError as error:
-        if not any(f"'{name}'" in str(error) for name in more):
-            raise
-        reason = str(error)
-    raise ConfigError(f"generate: --engine: {reason}")
 
 
 # One benchmark

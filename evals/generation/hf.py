@@ -8,13 +8,10 @@ defined only by the task file. Where `methods.sampling` can reproduce the tokens
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from evals.generation.engine import Drawn, Local, construct
+from evals.generation.engine import Drawn, Local
 from methods import sampling
-
-if TYPE_CHECKING:
-    from lm_eval.api.model import LM
 
 TINY_BYTES = 50_000_000  # of weights; below it a decoding step costs the same for 16 rows as for 256
 
@@ -41,20 +38,11 @@ class HuggingFace(Local):
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"device": self.device}
 
-    def load(self, max_length: int | None) -> LM:
+    def load(self, max_length: int | None) -> Any:
         from lm_eval.models.huggingface import HFLM
         from transformers import GenerationConfig
 
-        lm: Any = construct(
-            HFLM,
-            self.settings.more,
-            pretrained=str(self.folder),
-            batch_size=self.batch_size,
-            max_length=max_length,
-            dtype=self.settings.dtype,
-            add_bos_token=False,  # the prompts already hold it
-            device=self.device,
-        )
+        lm = self.construct(HFLM, batch_size=self.batch_size, max_length=max_length, device=self.device)
         own = lm.model.generation_config.eos_token_id
         ends = {*(own if isinstance(own, list) else [own]), lm.tokenizer.eos_token_id} - {None}
         # A new config drops the model's own sampling defaults; only the special tokens are carried over.
@@ -62,17 +50,16 @@ class HuggingFace(Local):
             eos_token_id=sorted(ends), pad_token_id=lm.tokenizer.pad_token_id, bos_token_id=lm.tokenizer.bos_token_id
         )
         self.refusal = ""  # the last reason for `generate` that was printed
-        self.theirs, lm._model_generate = lm._model_generate, self._batch
         # Encoded once per prompt: HFLM sorts requests by length, and every sample is a request.
         encode, encoded = lm.tok_encode, dict[str, list[int]]()
         lm.tok_encode = lambda text: encoded.get(text) or encoded.setdefault(text, encode(text))
         return lm
 
-    def _batch(self, context: Any, max_length: int, stop: list[str], attention_mask: Any, **asked: Any) -> Any:
+    def batch(self, context: Any, max_length: int, stop: list[str], attention_mask: Any, **asked: Any) -> Any:
         """Return the prompts and responses of a batch, and record the responses: HFLM's `_model_generate`."""
         import torch
 
-        lm: Any = self.lm
+        lm = self.lm
         ends = lm.model.generation_config.eos_token_id
         end = lm.tok_decode(lm.eot_token_id, skip_special_tokens=False)
         refusal = sampling.unsupported(lm.model, asked)

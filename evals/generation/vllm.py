@@ -10,15 +10,12 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.caches import engine_caches
 from core.errors import MissingInputError
 from evals.benchmark import Decoding
-from evals.generation.engine import Drawn, Local, Request, construct
-
-if TYPE_CHECKING:
-    from lm_eval.api.model import LM
+from evals.generation.engine import Drawn, Local, Request
 
 
 class Vllm(Local):
@@ -33,7 +30,7 @@ class Vllm(Local):
         seed = {} if decoding.greedy else {"seed": request.seed}
         return super().arguments(request, decoding) | {"skip_special_tokens": True} | seed
 
-    def load(self, max_length: int | None) -> LM:
+    def load(self, max_length: int | None) -> Any:
         if find_spec("vllm") is None:
             raise MissingInputError("backend vllm: the package vllm is not installed here; see docs/evaluation.md")
         # before vLLM is imported; the folder is deleted with this object, at the latest at process exit
@@ -43,23 +40,13 @@ class Vllm(Local):
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         from lm_eval.models.vllm_causallms import VLLM
 
-        lm: Any = construct(
-            VLLM,
-            self.settings.more,
-            pretrained=str(self.folder),
-            batch_size="auto",
-            max_num_seqs=self.batch_size,
-            max_model_len=max_length,
-            dtype=self.settings.dtype,
-            add_bos_token=False,  # the prompts already hold it
-            seed=self.settings.seed,
-        )
+        asked = {"max_num_seqs": self.batch_size, "max_model_len": max_length, "seed": self.settings.seed}
+        lm = self.construct(VLLM, batch_size="auto", **asked)
         own = getattr(lm._config, "eos_token_id", None)
         self.ends = {*(own if isinstance(own, list) else [own]), lm.tokenizer.eos_token_id}
-        self.theirs, lm._model_generate = lm._model_generate, self._batch
         return lm
 
-    def _batch(self, *args: Any, **arguments: Any) -> Any:
+    def batch(self, *args: Any, **arguments: Any) -> Any:
         """Return vLLM's outputs, and record the responses: VLLM's `_model_generate`."""
         outputs = self.theirs(*args, **arguments)
         self.observe(self._found(output.outputs[0]) for output in outputs)
