@@ -9,6 +9,8 @@ finished parts are kept.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -34,10 +36,8 @@ def checkpoint(model: Path | str) -> Checkpoint:
     """
     parts = Path(model).resolve().parts if Path(model).exists() else Path(model).parts
     if len(parts) >= 5 and parts[-2] == "checkpoints":
-        try:
+        with suppress(ConfigError):  # an ordinary folder of that name
             return Checkpoint.parse(Path(*parts[-5:-2], parts[-1]))
-        except ConfigError:
-            pass  # an ordinary folder of that name
     return Checkpoint.base(folder_name(parts[-1]) if parts else "model")
 
 
@@ -117,9 +117,7 @@ def grade_and_score(results: Results, models: Sequence[Checkpoint], thoughts: Se
         "methods": [{"key": key, "row": key, "title": key} for key in methods],
         "benchmarks": [{"key": key, "title": defined(key, results.data).title} for key in keys],
         "runs": [],
-        "checkpoints": [
-            {"model": at.run.model, "method": at.run.method, "seed": at.run.seed, "step": at.step} for at in graded
-        ],
+        "checkpoints": [asdict(at.run) | {"step": at.step} for at in graded],
     }
     write_json(results.matrix, matrix)
     return results.scores

@@ -7,6 +7,7 @@ The columns: `docs/results.md`; the intervals: `docs/statistics.md`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,8 @@ def rows(
                 "response_tokens": own.tokens_each,
                 "generation_se": estimate.generation_se(own),
             }
-        run = {"model": at.run.model, "method": at.run.method, "seed": at.run.seed, "step": at.step}
-        table += [dict.fromkeys(COLUMNS) | run | {"benchmark": key} | figures for key, figures in found.items()]
+        place = asdict(at.run) | {"step": at.step}
+        table += [dict.fromkeys(COLUMNS) | place | {"benchmark": key} | figures for key, figures in found.items()]
     return table
 
 

@@ -165,15 +165,18 @@ def texts(column: pa.ChunkedArray, errors: str = "replace") -> list[str | None]:
 
 
 def read_rows(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pd.DataFrame:
-    """Read item_id, sample and other columns of a file, one row per response; a column that it lacks has None.
+    """Read item_id, sample and other columns of a file, one row per response; tool_correct may be missing: None.
 
-    Raises as `read_table`, and CorruptInputError unless every item has the same number of different samples.
+    Raises as `read_table`, and CorruptInputError for another missing column, and unless every item has the same number
+    of different samples.
     """
     import pandas as pd
     import pyarrow as pa
 
     names = "item_id", "sample", *columns
     table, values = read_table(path, names, entry), dict[str, list[Any]]()
+    if lost := [name for name in names if name not in (*table.column_names, "tool_correct")]:
+        raise CorruptInputError(f"{path}: has no column {lost[0]!r}")
     for name in names:
         column = table[name] if name in table.column_names else pa.nulls(len(table))
         values[name] = texts(column) if pa.types.is_string(column.type) else column.to_pylist()
