@@ -60,12 +60,13 @@ def generate(
     limit: int | None = None,
     changes: Mapping[str, float] | None = None,
     reading: str | None = None,
+    add: bool = False,
 ) -> Path:
     """Write `<out>/<key>.parquet` for every benchmark and `<out>/samples.json` last; return the path of the latter.
 
     limit: only the first `limit` items. changes: fields of `Decoding` that replace the registry's, for every benchmark.
-    reading: how prompts are made (`evals.generation.prompts`). Raises MissingInputError, CorruptInputError or
-    ConfigError, where possible before the model is loaded.
+    reading: how prompts are made (`evals.generation.prompts`). add: the record keeps the benchmarks of earlier calls.
+    Raises MissingInputError, CorruptInputError or ConfigError, where possible before the model is loaded.
     """
     used, settings = code([benchmark.key for benchmark in benchmarks], model.backend), model.settings
     began = used.hash
@@ -78,14 +79,15 @@ def generate(
     # One length for all plans, because the model is loaded once. Kept short: vLLM reserves memory for it.
     longest = max(max((p.tokens or 0 for p in plan.prompts), default=0) + plan.decoding.max_tokens for plan in plans)
     max_length = min(longest, model.positions) if model.positions else None
-    if identity["weights_sha256"] is None and (out / "samples.json").is_file():  # of a server
-        for key, drawn in store.read_record(out / "samples.json").items():
-            model.refuse_another(drawn.get("served"), f"the responses {out / key}.parquet")
-    entries = {}
+    path, is_served = out / "samples.json", identity["weights_sha256"] is None
+    earlier = store.read_record(path) if path.is_file() and (add or is_served) else {}
+    for key, drawn in earlier.items():
+        model.refuse_another(drawn.get("served"), f"the responses {out / key}.parquet")
+    entries = earlier if add else {}
     for plan in plans:
         key = plan.benchmark.key
         # Of this benchmark alone: adding another one must not draw this one again.
-        name = settings.model if identity["weights_sha256"] is None else None
+        name = settings.model if is_served else None
         facts = [name, identity, model.describe(), plan.task_hash, code([key], model.backend).hash]
         facts += [os.environ.get(name) for name in THREADS]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
@@ -107,8 +109,8 @@ def generate(
         **warning_entry((used, began)),
         "environment": environment(),
     }
-    write_json(out / "samples.json", record)
-    return out / "samples.json"
+    write_json(path, record)
+    return path
 
 
 def _drawn(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict[str, Any]:

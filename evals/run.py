@@ -78,11 +78,7 @@ def evaluate(
         for name, value in asked.items() if "adopted" not in drawn else ():  # how another tool drew is unknown
             if drawn.get(name, value) != value:
                 raise ConfigError(f"{path}: drawn with {name} {drawn.get(name)}, not {value}; choose another --out")
-    before = store.read_record(record) if record.is_file() else {}
-    generate.generate(model, benchmarks, data=results.data, out=results.samples(at), **options)
-    # Earlier responses are still on disk, but the new record lists only those of this call.
-    after = store.read_folder(record)
-    write_json(record, after | {"benchmarks": before | after["benchmarks"]})
+    generate.generate(model, benchmarks, data=results.data, out=results.samples(at), add=True, **options)
     return grade_and_score(results, [at], thoughts)
 
 

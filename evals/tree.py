@@ -170,8 +170,7 @@ class Tree:
     def step(self, which: int | str | None) -> int | None:
         """Return the rollouts of a row's checkpoint: the scale's `table_step` (None), its `long_step` (`long`) if any,
         or the given number."""
-        steps = {None: self.matrix["table_step"], "long": self.matrix.get("long_step")}
-        return which if isinstance(which, int) else steps[which]
+        return which if isinstance(which, int) else self.matrix.get("long_step" if which else "table_step")
 
     @cached_property
     def bases(self) -> dict[str, dict[int, Checkpoint]]:
