@@ -341,14 +341,11 @@ def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[st
     return Survey(log, Checkpoint.base(names[0]), names[1], {item.item_id: item for item in found}, frame)
 
 
-def adopt(
-    surveys: Sequence[Survey], results: Results, *, tool: str, source: Path | None, thoughts: Sequence[str]
-) -> Path:
-    """Write the tree, grade it and return the path of its scores.
+def adopt(surveys: Sequence[Survey], results: Results, tool: str, source: Path | None) -> list[Checkpoint]:
+    """Write the samples of a tree and return its models. source: folder with the items of registered benchmarks.
 
-    source: folder with the items of registered benchmarks. thoughts: as in `grade.grade`. Everything is written next
-    to the tree and moved there last, so that an error leaves the tree as it was. Raises ConfigError unless responses
-    and golds fit into one table, and for a model that drew responses here.
+    Everything is written next to the tree and moved there last, so that an error leaves the tree as it was. Raises
+    ConfigError unless responses and golds fit into one table, and for a model that drew responses here.
     """
     run.check_out(results)
     drawn: dict[str, tuple[Counter[str], Path]] = {}  # responses to each problem of a benchmark, and where
@@ -398,7 +395,7 @@ def adopt(
             target = results.root / path.relative_to(fresh.root)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, target)
-    return run.grade_and_score(results, list(records), thoughts)
+    return list(records)
 
 
 def _write_items(one: Survey, results: Results, fresh: Results, source: Path | None) -> Path:
@@ -462,7 +459,8 @@ def main() -> int:
         survey(log, args.model or log.model, args.benchmark or log.benchmark, read(log, given, args.filter), given)
         for log in map(FORMATS[args.tool], args.files)
     ]
-    path = adopt(surveys, Results(args.out), tool=args.tool, source=args.data, thoughts=args.thoughts)
+    results = Results(args.out)
+    run.grade_and_score(results, adopt(surveys, results, args.tool, args.data), args.thoughts)
     for one in surveys:
         if one.log.partial:
             print(f"note: {one.log.path}: {one.log.partial}, by its tool's own account: not a score of the whole set")
@@ -470,7 +468,7 @@ def main() -> int:
         right, wrong, none = map(verdicts.count, (True, False, None))
         counts = f"correct {right}, wrong {wrong}, unknown {none}"
         print(f"{one.model.run.model} {one.key}: verdicts of {args.tool}: {counts}")
-    run.show(path, args.out)
+    run.show(args.out)
     return 0
 
 

@@ -59,14 +59,13 @@ def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | 
 
 
 def evaluate(
-    model: Engine, benchmarks: Sequence[Benchmark], out: Path, *, thoughts: Sequence[str] = (), **options: Any
-) -> Path:
+    model: Engine, benchmarks: Sequence[Benchmark], out: Path, thoughts: Sequence[str], **options: Any
+) -> None:
     """Write samples and grades of one model under `out`, whose `data` folder holds the items, and the scores of all
     models and benchmarks there.
 
-    Returns the path of the scores. thoughts: as in `grade.grade`. options: further arguments of `generate.generate`.
-    Raises ConfigError when `out` holds responses of another model of this name, or drawn with other settings: they
-    cannot share a table.
+    thoughts: as in `grade.grade`. options: further arguments of `generate.generate`. Raises ConfigError when `out`
+    holds responses of another model of this name, or drawn with other settings: they cannot share a table.
     """
     results, at, settings = Results(out), checkpoint(model.settings.model), model.settings
     check_out(results)
@@ -79,7 +78,7 @@ def evaluate(
             if drawn.get(name, value) != value:
                 raise ConfigError(f"{path}: drawn with {name} {drawn.get(name)}, not {value}; choose another --out")
     generate.generate(model, benchmarks, data=results.data, out=results.samples(at), add=True, **options)
-    return grade_and_score(results, [at], thoughts)
+    grade_and_score(results, [at], thoughts)
 
 
 def check_out(results: Results) -> None:
@@ -88,8 +87,8 @@ def check_out(results: Results) -> None:
         raise ConfigError(f"--out: {results.root}: holds results that Snakemake made; choose another folder")
 
 
-def grade_and_score(results: Results, models: Sequence[Checkpoint], thoughts: Sequence[str]) -> Path:
-    """Grade the samples of these models, write scores and matrix.json of all, and return the path of the scores.
+def grade_and_score(results: Results, models: Sequence[Checkpoint], thoughts: Sequence[str]) -> None:
+    """Grade the samples of these models, and write scores and matrix.json of all.
 
     Benchmarks that another model was evaluated on are `not run`.
     """
@@ -116,12 +115,12 @@ def grade_and_score(results: Results, models: Sequence[Checkpoint], thoughts: Se
         "checkpoints": [asdict(at.run) | {"step": at.step} for at in graded],
     }
     write_json(results.matrix, matrix)
-    return results.scores
 
 
-def show(scores: Path, out: Path) -> None:
+def show(out: Path) -> None:
     """Print the scores of the tree `out` in percent with their 95 % intervals, one line per model and benchmark or
     average, and the commands that show more of it."""
+    scores, folder = Results(out).scores, quote(str(out))
     lines = [("model", "benchmark", "items", "responses", "score", "95 % interval")]
     for row in read_rows(scores):
         at = Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"])
@@ -132,7 +131,6 @@ def show(scores: Path, out: Path) -> None:
     for a, b, c, d, e, f in lines:
         print(f"{a:<{width}} {b:<26} {c:>5} {d:>9} {e:>7}  {f}")
     print(f"scores: {scores}")
-    folder = quote(str(out))
     print(f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {folder}")
     print(f"a page of the responses: python -m report.page --results {folder} --data {quote(str(out / 'data'))}")
 
@@ -148,7 +146,8 @@ def main() -> int:
     model, benchmarks, options = generate.requested(args)
     _ = model.identity  # raises for a model that is missing or damaged, before any download
     collect(benchmarks, args.out / "data", args.data, args.download)
-    show(evaluate(model, benchmarks, args.out, thoughts=args.thoughts, **options), args.out)
+    evaluate(model, benchmarks, args.out, args.thoughts, **options)
+    show(args.out)
     return 0
 
 
