@@ -14,7 +14,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from shlex import quote
@@ -41,7 +41,6 @@ SEED = 0  # of generated problems
 
 # Field names used by mirrors of other evaluation code, and ours for them.
 _OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance"}
-_GRADED = ("problem", "answer", "multiple", "tolerance", "unit")  # the fields that affect responses and verdicts
 
 
 @dataclass(frozen=True)
@@ -226,11 +225,8 @@ def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
 
 def text(items: Iterable[Item]) -> str:
     """Return the content of a data file: fields at their default are left out."""
-    lines = []
-    for item in items:
-        graded = {name: value for name in _GRADED if (value := getattr(item, name)) not in (None, False)}
-        lines.append(json.dumps({"item_id": item.item_id, **graded}, ensure_ascii=False) + "\n")
-    return "".join(lines)
+    rows = ({name: value for name, value in asdict(item).items() if value not in (None, False)} for item in items)
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 # A user's file, the command line, a data folder
@@ -289,7 +285,7 @@ def content_sha256(items: Iterable[Item]) -> str:
     """Return the digest of everything that generation and grading read, in order, without facts and file format."""
     digest = hashlib.sha256()
     for item in items:
-        graded = {name: getattr(item, name) for name in _GRADED}
+        graded = {name: value for name, value in asdict(item).items() if name != "item_id"}
         digest.update((json.dumps(graded, sort_keys=True, ensure_ascii=False) + "\n").encode())
     return digest.hexdigest()
 

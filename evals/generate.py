@@ -38,9 +38,8 @@ from core.code import warning_entry
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
 from core.files import read_json, write_json, write_text
 from core.provenance import environment, sha256_file
-from evals import benchmark as items_of
 from evals import store
-from evals.benchmark import PROMPTS, Benchmark, code
+from evals.benchmark import PROMPTS, Benchmark, code, found_in, load, select
 from evals.generation import engine as drawing
 from evals.generation import prompts
 from evals.generation.engine import BACKENDS, JOURNAL, Engine, Plan, Settings, engine, make_plan
@@ -73,7 +72,7 @@ def generate(
     identity = model.identity  # before reading from a folder that may be damaged
     out, changes = Path(out), dict(changes or {})
     plans = [
-        make_plan(model, benchmark, items_of.load(benchmark, data, limit), changes=changes, reading=reading)
+        make_plan(model, benchmark, load(benchmark, data, limit), changes=changes, reading=reading)
         for benchmark in benchmarks
     ]
     # One length for all plans, because the model is loaded once. Kept short: vLLM reserves memory for it.
@@ -93,7 +92,7 @@ def generate(
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
         slot = out / ".work" / f"{key}-{digest}"
         entry = _drawn(slot, model, plan, max_length)
-        file = items_of.found_in(data, plan.benchmark)
+        file = found_in(data, plan.benchmark)
         entries[key] = {**entry, "data": {"file": str(file), "sha256": sha256_file(file)}}
         write_text(out / f"{key}.parquet", (slot / PARQUET).read_bytes())
     record = {
@@ -185,7 +184,7 @@ def requested(args: argparse.Namespace) -> tuple[Engine, tuple[Benchmark, ...], 
     and decide their prompts and decoding. Raises ConfigError, before anything is written, for values that no engine
     could use.
     """
-    benchmarks = items_of.select(args.benchmarks)
+    benchmarks = select(args.benchmarks)
     changes = {name: value for name in DECODING if (value := getattr(args, name)) is not None}
     for benchmark in benchmarks:
         drawing.decoding(benchmark, changes)
