@@ -191,21 +191,18 @@ def markdown(table: Mapping[str, Sequence[Mapping[str, Any]]], not_run: Mapping[
     )
     right, known = by_response == Verdict.CORRECT, by_response.notna()
     alone = {(a, b): int((right[a] & ~right[b] & known[b]).sum()) for a, b in permutations(right, 2)}
-    lines = ["Score in percent, 95 % interval over problems:", ""]
-    lines += _lines(
-        [*PLACE, "responses", *names], [[*at, *(of.get(n, "–") for n in names)] for at, of in scores.items()]
-    )
-    lines += ["", "Responses right by the grader of the row and not by that of the column:", ""]
-    lines += _lines(["", *names], [[a, *("" if a == b else alone.get((a, b), 0) for b in names)] for a in names])
+    by_place = [[*at, *(of.get(name, "–") for name in names)] for at, of in scores.items()]
+    against = [[a, *("" if a == b else alone.get((a, b), 0) for b in names)] for a in names]
+    parts = [_table("Score in percent, 95 % interval over problems:", [*PLACE, "responses", *names], by_place)]
+    parts += [_table("Responses right by the grader of the row and not by that of the column:", ["", *names], against)]
     if labelled:
-        heads = [*PLACE, "grader", *COUNTS, "as labelled, percent"]
-        lines += ["", "Against the labels:", "", *_lines(heads, labelled)]
-    return "\n".join([*lines, "", *(f"not run: {name}: {why}" for name, why in sorted(not_run.items()))]).strip()
+        parts += [_table("Against the labels:", [*PLACE, "grader", *COUNTS, "as labelled, percent"], labelled)]
+    return "\n".join([*parts, *(f"not run: {name}: {why}" for name, why in sorted(not_run.items()))]).strip()
 
 
-def _lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    rule = ["---"] * len(heads)
-    return [f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |" for row in (heads, rule, *rows)]
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [" | ".join(str(cell).replace("|", "/") for cell in row) for row in (heads, ["---"] * len(heads), *rows)]
+    return "\n".join([title, "", *(f"| {line} |" for line in lines), ""])
 
 
 def main() -> int:
