@@ -319,7 +319,7 @@ def decoding(benchmark: Benchmark, changes: Mapping[str, Any]) -> Decoding:
         raise ConfigError(f"{benchmark.key}: {error}; set --samples 1, or --temperature above 0") from error
 
 
-def draw(engine: Engine, plan: Plan, folder: Path, label: str = "generate") -> list[dict[str, Any]]:
+def draw(engine: Engine, plan: Plan, folder: Path, label: str) -> list[dict[str, Any]]:
     """Return all responses, by the columns of `evals.store.SAMPLES`: items in order, samples in order within an item.
 
     folder: where an engine may keep responses until all are complete.
