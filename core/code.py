@@ -35,8 +35,7 @@ COMPUTES = {
     "bases": ("models/tiny.py", "models/build.py"),
     "prompts": (),
     "generate": (
-        "methods/sampling.py", "evals/generation/prompts.py", "evals/generation/draw.py", "evals/generation/engine.py",
-        "evals/generation/{}.py",
+        "methods/sampling.py", "evals/generation/prompts.py", "evals/generation/engine.py", "evals/generation/{}.py",
     ),
     "grade": ("evals/grading/*.py",),
     "adopt": ("evals/adopt.py",),
@@ -51,7 +50,7 @@ PASSIVE = (
     "core", "core.*", "tests", "tests.*",
     "methods", "methods.train", "methods.options", "methods.sampling", "methods.catalog", "methods.adapters",
     "methods.training", "methods.training.run_folder", "methods.training.spec", "models", "models.*",
-    "evals", "evals.arithmetic", "evals.questions", "evals.benchmark", "evals.data", "evals.fetch", "evals.generate",
+    "evals", "evals.arithmetic", "evals.questions", "evals.benchmark", "evals.fetch", "evals.generate",
     "evals.grade", "evals.run", "evals.store", "evals.tasks", "evals.tasks.*", "evals.generation", "evals.grading",
     "evals.grading.*",
 )  # fmt: skip

@@ -2,22 +2,32 @@
 
 Each file `evals/tasks/*.yaml` registers benchmarks by key, with the fields of `Benchmark`. Its entry `common` applies
 to all others; an entry with `of` begins with the fields of that one.
+
+A data folder holds `<key>.jsonl`, one object per line: item_id, problem, answer, and where they apply multiple,
+tolerance, unit. `python -m evals.fetch` writes it.
 """
 
+import hashlib
 import importlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveInt
 
 from core.code import Code
 from core.declared import Declared, Tuple, check, validated
-from core.errors import ConfigError, unknown
-from core.files import read_json, read_yaml
+from core.errors import ConfigError, CorruptInputError, MissingInputError, check_known, unknown
+from core.files import read_json, read_jsonl, read_own_file, read_yaml
 from core.provenance import ROOT
+from evals.scores import AVERAGES
 
 Row = Mapping[str, Any]
 
@@ -28,6 +38,9 @@ PROMPTS: tuple[str, ...] = get_args(Template)
 OWN = ".jsonl"  # a benchmark whose name ends like this is a user's file
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # `all`: in its tables' order
 SEED = 0  # of generated problems
+
+# Field names used by mirrors of other evaluation code, and ours for them.
+_OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,7 @@ class Decoding:
 class Item:
     """One problem with its gold answer, as stored upstream (quirks kept; the grader normalises)."""
 
-    item_id: str  # hash of the problem's text (`evals.data.item_id`): independent of upstream order and numbering
+    item_id: str  # hash of the problem's text (`item_id`): independent of upstream order and numbering
     problem: str
     answer: str
     multiple: bool = False  # `answer` is a comma-separated list of values, all required
@@ -67,7 +80,7 @@ class Benchmark(Declared):
 
     key: str
     title: str
-    sha256: str  # of the normalised content (`evals.data.content_sha256`), the same from every source
+    sha256: str  # of the normalised content (`content_sha256`), the same from every source
     n: PositiveInt  # rows, with copies
     licence: str
     prompt: Template  # how a problem becomes a prompt (reading E3)
@@ -156,22 +169,164 @@ def benchmark(key: str) -> Benchmark:
     return _registry()[key]
 
 
-def register(entry: Benchmark) -> Benchmark:
-    """Register a user's benchmark in this process; ConfigError if its key is another one's."""
-    known = _registry().setdefault(entry.key, entry)
-    if known != entry:
-        raise ConfigError(
-            f"{entry.file}: {entry.key}: is the key of another benchmark ({known.title}); rename the file"
-        )
-    return entry
-
-
 def code(keys: Iterable[str], backend: str) -> Code:
     """Return the code that draws responses on these benchmarks with that engine; their items are checked elsewhere."""
     chosen = [benchmark(key) for key in sorted(keys) if registered(key)]
     generators = {f"evals.{entry.prompt}:prompt_string" for entry in chosen if entry.prompt in GENERATED}
     decided = tuple(f"{entry.key} {entry.prompt} {entry.decoding} {entry.sha256}" for entry in chosen)
     return Code("generate", backend, tuple(sorted(generators)), decided)
+
+
+# Items
+
+
+def item_id(problem: str) -> str:
+    """Return the first 16 hexadecimal digits of the text's sha256; spacing and Unicode composition do not count.
+
+    >>> item_id("What is  $1+1$?\\n") == item_id("What is $1+1$?")
+    True
+    """
+    # 64 bits are enough for some thousand problems
+    text = " ".join(unicodedata.normalize("NFC", problem).split())
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
+    """Return items in the given order; CorruptInputError for a row without a text.
+
+    The second copy of a problem has the first one's id with `-2`.
+    """
+    found = []
+    copies = Counter[str]()
+    for number, upstream_row in enumerate(rows, 1):
+        # in our names, and without the stored item_id, which is computed from the text
+        row = {_OLD_NAMES.get(key, key): value for key, value in upstream_row.items() if key != "item_id"}
+        if type(row.get("answer")) in (int, float):
+            row["answer"] = str(row["answer"])
+        for name in ("problem", "answer"):
+            if not isinstance(value := row.get(name), str) or not value.strip():
+                raise CorruptInputError(
+                    f"{where}: row {number}: {name}: expected text, got {value!r}; set it, or rename the field"
+                )
+        problem, tolerance = row["problem"].strip(), row.get("tolerance")
+        copies[digest := item_id(problem)] += 1
+        found.append(
+            Item(
+                item_id=digest if copies[digest] == 1 else f"{digest}-{copies[digest]}",
+                problem=problem,
+                answer=row["answer"].strip(),
+                multiple=bool(row.get("multiple")),
+                tolerance=None if tolerance is None else str(tolerance),
+                unit=row.get("unit"),
+            )
+        )
+    return found
+
+
+def text(items: Iterable[Item]) -> str:
+    """Return the content of a data file: fields at their default are left out."""
+    rows = ({name: value for name, value in asdict(item).items() if value not in (None, False)} for item in items)
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+# A user's file, the command line, a data folder
+
+
+def own(file: Path | str) -> Benchmark:
+    """Register a user's file of {problem, answer} as a benchmark in this process, and return it.
+
+    Its key is the file's name. Prompt and decoding are those of the small sets for one GPU. Raises MissingInputError or
+    CorruptInputError for a file that cannot be read, ConfigError for a name that cannot be a key, or is taken.
+    """
+    path = Path(file).resolve()
+    key = folder_name(path.stem).replace(".", "-")
+    if not key.strip("-") or key.startswith("-") or key in ("all", *AVERAGES):
+        raise ConfigError(f"{file}: {key!r} cannot be the key of a benchmark; rename the file")
+    found = items(read_own_file(path, "own benchmark"), str(path))
+    entry = Benchmark(
+        key=key, title=path.stem, sha256=content_sha256(found), n=len(found), licence="unknown",
+        prompt="system", duplicates="keep", decoding=Decoding(8, 0.6, 1.0, 2048), file=str(path),
+    )  # fmt: skip
+    if (known := _registry().setdefault(key, entry)) != entry:
+        raise ConfigError(f"{path}: {key}: is the key of another benchmark ({known.title}); rename the file")
+    return entry
+
+
+def key_of(name: str) -> str:
+    """Return the key of a benchmark given by key or, as `FILE.jsonl`, by a user's file, which is then registered."""
+    return own(name).key if name.endswith(OWN) else name
+
+
+def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
+    """Return benchmarks by key, or by keys joined with commas; `all` is the paper's seven, `FILE.jsonl` a user's own.
+
+    Raises ConfigError for none, an unknown one or a repeated one; see `own` for a file.
+    """
+    parts = [key_of(part.strip()) for name in names for part in name.split(",")]
+    selected = [key for part in parts if part for key in (PAPER if part == "all" else (part,))]
+    check_known("command line", "--benchmarks", selected, ("all", *keys()))
+    if not selected:
+        raise ConfigError("benchmarks: none given")
+    if twice := sorted({key for key in selected if selected.count(key) > 1}):
+        raise ConfigError(f"benchmarks: {twice[0]} is given twice")
+    return tuple(benchmark(key) for key in selected)
+
+
+def folder_name(text: str) -> str:
+    """Return a model's or benchmark's name as a valid folder name.
+
+    >>> folder_name("minerva_math:algebra v2")
+    'minerva_math-algebra-v2'
+    """
+    return re.sub(r"[^A-Za-z0-9_.+=-]", "-", text)
+
+
+def content_sha256(items: Iterable[Item]) -> str:
+    """Return the digest of everything that generation and grading read, in order, without facts and file format."""
+    digest = hashlib.sha256()
+    for item in items:
+        graded = {name: value for name, value in asdict(item).items() if name != "item_id"}
+        digest.update((json.dumps(graded, sort_keys=True, ensure_ascii=False) + "\n").encode())
+    return digest.hexdigest()
+
+
+def verify(benchmark: Benchmark, items: Sequence[Item], where: str) -> None:
+    """Raise CorruptInputError unless the items are the registry's."""
+    again = f"delete it and run: python -m evals.fetch --benchmarks {quote(benchmark.file or benchmark.key)}"
+    if not benchmark.sources and not benchmark.local:
+        again = "adopt the logs again, with another --out"
+    if len(items) != benchmark.n:  # first, because a count is more informative than a digest
+        raise CorruptInputError(f"{where}: {len(items)} items, {benchmark.key} has {benchmark.n}; {again}")
+    digest = content_sha256(items)
+    if digest != benchmark.sha256:
+        raise CorruptInputError(f"{where}: content sha256 {digest}, registered is {benchmark.sha256}; {again}")
+
+
+def path_in(folder: Path | str, benchmark: Benchmark) -> Path | None:
+    """Return the benchmark's file in a folder, under its key or one of its other names."""
+    names = [f"{name}.jsonl" for name in (benchmark.key, *benchmark.files)]
+    return next((path for name in names if (path := Path(folder, name)).is_file()), None)
+
+
+def found_in(folder: Path | str, benchmark: Benchmark) -> Path:
+    """Return `path_in`; raise MissingInputError, with the command that fetches, when there is none."""
+    if path := path_in(folder, benchmark):
+        return path
+    raise MissingInputError(
+        f"{Path(folder) / benchmark.key}.jsonl: data of benchmark {benchmark.key} is missing;"
+        f" run: python -m evals.fetch --benchmarks {benchmark.key} --data {quote(str(folder))}"
+    )
+
+
+def load(benchmark: Benchmark, folder: Path | str, limit: int | None = None) -> list[Item]:
+    """Return the verified items of a benchmark, the first `limit` of them.
+
+    Raises MissingInputError (with the command that fetches) and CorruptInputError.
+    """
+    path = found_in(folder, benchmark)
+    loaded = items(read_jsonl(path, f"data of {benchmark.key}"), str(path))
+    verify(benchmark, loaded, str(path))
+    return loaded[:limit]
 
 
 def definition(folder: Path, key: str) -> Path:

@@ -17,7 +17,7 @@ from typing import Literal
 from core import errors
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import read_jsonl, write_json, write_text
-from evals import data
+from evals import benchmark as data
 from evals.benchmark import Benchmark, Item, Row, definition
 from evals.grading.boxes import last_box
 
@@ -40,53 +40,71 @@ def fetch(benchmark: Benchmark, folder: Path | str, *, mirror: Path | str | None
         if target.is_file() and all("item_id" in row for row in read_jsonl(target)):  # a mirror's file has none
             data.load(benchmark, folder)
             return target
-    if benchmark.synthetic:
-        items = data.items(benchmark.make(), benchmark.origin)
-        data.verify(benchmark, items, benchmark.origin)
-    elif benchmark.file is not None:
-        items = _read(benchmark, Path(benchmark.file))
-    elif mirror is not None:
-        if (found := data.path_in(mirror, benchmark)) is None:
-            raise MissingInputError(f"{mirror}: no file for {benchmark.key}; looked for: {benchmark.key}.jsonl")
-        items = _read(benchmark, found)
-    else:
+    if not benchmark.local and mirror is None:
         items = _download(benchmark)
+    elif benchmark.synthetic:
+        items = _verified(benchmark, benchmark.make(), benchmark.origin)
+    else:
+        if (path := Path(benchmark.file) if benchmark.file else data.path_in(str(mirror), benchmark)) is None:
+            raise MissingInputError(f"{mirror}: no file for {benchmark.key}; looked for: {benchmark.key}.jsonl")
+        items = _verified(benchmark, read_jsonl(path, f"data of {benchmark.key}"), str(path))
     write_text(target, data.text(items))
     return target
 
 
-def _read(benchmark: Benchmark, path: Path, where: str = "") -> list[Item]:
-    """Return the verified items of a file whose rows are as the source stores them, or {problem, answer}."""
-    names, rows = benchmark.fields or {}, list[Row]()
-    for number, row in enumerate(read_jsonl(path, f"data of {benchmark.key}"), 1):
+def _verified(benchmark: Benchmark, rows: Sequence[Row], where: str) -> list[Item]:
+    """Return the verified items of rows that are as the source stores them, or {problem, answer}."""
+    names, found = benchmark.fields or {}, list[Row]()
+    for number, row in enumerate(rows, 1):
         if "problem" in row and "answer" in row:
-            rows.append(row)
+            found.append(row)
             continue
         if absent := [name for name in names.values() or ("problem", "answer") if name not in row]:
             raise CorruptInputError(
-                f"{where or path}: row {number} is neither as {benchmark.origin} has them nor {{problem, answer}}: "
+                f"{where}: row {number} is neither as {benchmark.origin} has them nor {{problem, answer}}: "
                 f"no {absent[0]!r}; fields: {', '.join(row)}"
             )
         ours = {name: row[theirs] for name, theirs in names.items()}
-        answer = ours["answer"] = last_box(str(ours["answer"])) if benchmark.boxed else ours["answer"]
-        if answer is not None:
-            ours["answer"] = ", ".join(answer) if isinstance(answer, list) else str(answer)
+        answer = last_box(str(ours["answer"])) if benchmark.boxed else ours["answer"]
+        ours["answer"] = ", ".join(answer) if isinstance(answer, list) else None if answer is None else str(answer)
         ours["problem"] = str(ours["problem"]).removesuffix(INSTRUCTION)
-        rows.append(ours)
-    items = data.items(rows, where or str(path))
-    data.verify(benchmark, items, where or str(path))
+        found.append(ours)
+    items = data.items(found, where)
+    data.verify(benchmark, items, where)
     return items
 
 
+TIMEOUT_SECONDS = 60  # without a byte, not of the whole download
+HUB = "https://huggingface.co/"
+COMMIT = re.compile(r"[0-9a-f]{40}")
+Kind = Literal["model", "dataset"]
+
+
 def _download(benchmark: Benchmark) -> list[Item]:
-    """Return the items from the first source that has the registered content."""
+    """Return the items from the first source that has the registered content.
+
+    The hub's addresses follow HF_ENDPOINT and HF_HUB_OFFLINE, as everything else that is downloaded from there.
+    """
+    import httpx
+    from huggingface_hub import constants
+
     failures: list[BenchError] = []
     for source in benchmark.sources:
+        address = source.replace(HUB, f"{constants.ENDPOINT}/")
         try:
-            with tempfile.TemporaryDirectory(prefix="tepo-fetch-") as folder:
-                return _read(benchmark, download(source, Path(folder)), source)
+            if source.startswith(HUB) and constants.HF_HUB_OFFLINE:
+                raise MissingInputError(f"{source}: cannot be downloaded (HF_HUB_OFFLINE is set)")
+            with tempfile.NamedTemporaryFile(prefix="tepo-fetch-") as file:
+                with httpx.stream("GET", address, timeout=TIMEOUT_SECONDS, follow_redirects=True) as answer:
+                    for part in answer.raise_for_status().iter_bytes():
+                        file.write(part)
+                file.flush()
+                return _verified(benchmark, read_jsonl(file.name, f"data of {benchmark.key}"), address)
         except BenchError as error:
             failures.append(error)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            reason = str(error).partition("\n")[0]
+            failures.append(MissingInputError(f"{address}: cannot be downloaded ({reason})"))
     # The main source decides the kind of error: a failing alternative adds nothing to the cause.
     kind = CorruptInputError if isinstance(failures[0], CorruptInputError) else MissingInputError
     raise kind(
@@ -94,28 +112,6 @@ def _download(benchmark: Benchmark) -> list[Item]:
         f"FOLDER/{benchmark.key}.jsonl, and run: python -m evals.fetch --benchmarks {benchmark.key} --data DIR "
         "--mirror FOLDER"
     )
-
-
-TIMEOUT_SECONDS = 60  # without a byte, not of the whole download
-COMMIT = re.compile(r"[0-9a-f]{40}")
-Kind = Literal["model", "dataset"]
-
-
-def download(address: str, folder: Path) -> Path:
-    """Download a file into `folder` and return its path. Raises MissingInputError with address and reason."""
-    import httpx
-
-    target = folder / "file.jsonl"
-    try:
-        with (
-            httpx.stream("GET", address, timeout=TIMEOUT_SECONDS, follow_redirects=True) as answer,
-            open(target, "wb") as stream,
-        ):
-            for part in answer.raise_for_status().iter_bytes():
-                stream.write(part)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise MissingInputError(f"{address}: cannot be downloaded ({str(error).partition(chr(10))[0]})") from error
-    return target
 
 
 def from_hub(

@@ -13,8 +13,12 @@ from core import worker
 # The other engines start servers or processes.
 if __name__ == "__main__" and not any(word.endswith(("vllm", "openai")) for word in sys.argv):
     # Before the other imports, which the worker already has: for every checkpoint they take longer than handing over.
-    from evals.generation import LIBRARIES
+    from methods import sampling
 
+    LIBRARIES = (
+        "pydantic", "yaml", "lm_eval.models.huggingface", "transformers.modeling_utils", "pandas", "pyarrow.dataset",
+        "pyarrow.parquet", *sampling.LIBRARIES,
+    )  # fmt: skip
     worker.hand_over("evals.generate", LIBRARIES)
 
 import argparse
@@ -34,12 +38,11 @@ from core.code import warning_entry
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
 from core.files import read_json, write_json, write_text
 from core.provenance import environment, sha256_file
-from evals import data as items_of
 from evals import store
-from evals.benchmark import PROMPTS, Benchmark, code
-from evals.generation import draw, prompts
-from evals.generation.draw import Plan, make_plan
-from evals.generation.engine import BACKENDS, JOURNAL, Engine, Settings, engine
+from evals.benchmark import PROMPTS, Benchmark, code, found_in, load, select
+from evals.generation import engine as drawing
+from evals.generation import prompts
+from evals.generation.engine import BACKENDS, JOURNAL, Engine, Plan, Settings, engine, make_plan
 
 SCHEMA = 1
 DECODING = ("samples", "temperature", "max_tokens")  # fields of `Decoding` that an option replaces
@@ -56,41 +59,40 @@ def generate(
     limit: int | None = None,
     changes: Mapping[str, float] | None = None,
     reading: str | None = None,
+    add: bool = False,
 ) -> Path:
     """Write `<out>/<key>.parquet` for every benchmark and `<out>/samples.json` last; return the path of the latter.
 
     limit: only the first `limit` items. changes: fields of `Decoding` that replace the registry's, for every benchmark.
-    reading: how prompts are made (`evals.generation.prompts`). Raises MissingInputError, CorruptInputError or
-    ConfigError, where possible before the model is loaded.
+    reading: how prompts are made (`evals.generation.prompts`). add: the record keeps the benchmarks of earlier calls.
+    Raises MissingInputError, CorruptInputError or ConfigError, where possible before the model is loaded.
     """
     used, settings = code([benchmark.key for benchmark in benchmarks], model.backend), model.settings
     began = used.hash
     identity = model.identity  # before reading from a folder that may be damaged
     out, changes = Path(out), dict(changes or {})
     plans = [
-        make_plan(model, benchmark, items_of.load(benchmark, data, limit), changes=changes, reading=reading)
+        make_plan(model, benchmark, load(benchmark, data, limit), changes=changes, reading=reading)
         for benchmark in benchmarks
     ]
     # One length for all plans, because the model is loaded once. Kept short: vLLM reserves memory for it.
     longest = max(max((p.tokens or 0 for p in plan.prompts), default=0) + plan.decoding.max_tokens for plan in plans)
     max_length = min(longest, model.positions) if model.positions else None
-    if identity["weights_sha256"] is None and (out / "samples.json").is_file():  # of a server
-        for key, drawn in store.read_record(out / "samples.json").items():
-            model.refuse_another(drawn.get("served"), f"the responses {out / key}.parquet")
-    entries = {}
+    path, is_served = out / "samples.json", identity["weights_sha256"] is None
+    earlier = store.read_record(path) if path.is_file() and (add or is_served) else {}
+    for key, drawn in earlier.items():
+        model.refuse_another(drawn.get("served"), f"the responses {out / key}.parquet")
+    entries = earlier if add else {}
     for plan in plans:
         key = plan.benchmark.key
         # Of this benchmark alone: adding another one must not draw this one again.
-        name = settings.model if identity["weights_sha256"] is None else None
+        name = settings.model if is_served else None
         facts = [name, identity, model.describe(), plan.task_hash, code([key], model.backend).hash]
         facts += [os.environ.get(name) for name in THREADS]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
         slot = out / ".work" / f"{key}-{digest}"
-        if entry := finished(slot):
-            model.refuse_another(entry.get("served"), f"the responses in {slot}")
-        else:
-            entry = _fill(slot, model, plan, max_length)
-        file = items_of.found_in(data, plan.benchmark)
+        entry = _drawn(slot, model, plan, max_length)
+        file = found_in(data, plan.benchmark)
         entries[key] = {**entry, "data": {"file": str(file), "sha256": sha256_file(file)}}
         write_text(out / f"{key}.parquet", (slot / PARQUET).read_bytes())
     record = {
@@ -106,33 +108,28 @@ def generate(
         **warning_entry((used, began)),
         "environment": environment(),
     }
-    write_json(out / "samples.json", record)
-    return out / "samples.json"
+    write_json(path, record)
+    return path
 
 
-# The folder of one plan, named by a digest of all its inputs, code and thread variables included: a finished one is
-# never drawn again, and a changed plan never finds the responses to an older one.
+def _drawn(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict[str, Any]:
+    """Return the entry for samples.json, of responses drawn and stored now unless the folder of the plan has them.
 
-
-def finished(slot: Path) -> dict[str, Any] | None:
-    """Return the record of a finished folder; None when unfinished or damaged; damage is reported on stderr."""
-    if not (slot / DONE).is_file():
-        return None
-    try:
-        record: dict[str, Any] = read_json(slot / DONE, "record of finished samples")
-        store.read_table(slot / PARQUET, ("item_id",), record)
-    except (CorruptInputError, MissingInputError, KeyError) as error:  # KeyError: a record without a hash
-        print(f"drawn again: {error}", file=sys.stderr)
-        return None
-    return record
-
-
-def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict[str, Any]:
-    """Draw and store the responses of one benchmark; return the entry for samples.json."""
+    The folder is named by a digest of all inputs, code and thread variables included: a finished one is never drawn
+    again, and a changed plan never finds the responses to an older one. Damage is reported on stderr.
+    """
+    if (slot / DONE).is_file():
+        try:
+            finished: dict[str, Any] = read_json(slot / DONE, "record of finished samples")
+            store.read_table(slot / PARQUET, ("item_id",), finished)
+            model.refuse_another(finished.get("served"), f"the responses in {slot}")
+            return finished
+        except (CorruptInputError, MissingInputError, KeyError) as error:  # KeyError: a record without a hash
+            print(f"drawn again: {error}", file=sys.stderr)
     label, key = Path(model.settings.model).name, plan.benchmark.key
     model.open(max_length)  # before the clock starts: loading is not generating
     began = time.monotonic()
-    rows = draw.draw(model, plan, slot, label)
+    rows = drawing.draw(model, plan, slot, label)
     seconds = time.monotonic() - began + model.earlier_seconds
     if empty := sum(not row["response"].strip() for row in rows):
         print(f"{label} {key}: {empty} of {len(rows)} responses are empty", file=sys.stderr)
@@ -142,10 +139,10 @@ def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict
         "items": len(plan.items),
         "decoding": dataclasses.asdict(plan.decoding),
         "task_hash": plan.task_hash,
-        "seed": plan.seed,
+        "seed": model.settings.seed,
         "prompt": sorted({prompt.how for prompt in plan.prompts}),
         "prompts_cut": sum(prompt.cut > 0 for prompt in plan.prompts),
-        "distinct_fraction": draw.distinct_fraction(rows),
+        "distinct_fraction": drawing.distinct_fraction(rows),
         "seconds": round(seconds, 3),
         **({"served": model.served} if model.served else {}),
     }
@@ -182,13 +179,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--engine", nargs="+", default=[], metavar="NAME=VALUE", help="further arguments of the engine")
 
 
-def engine_of(args: argparse.Namespace) -> Engine:
-    """Return the engine that the options name; ConfigError for values that no engine could use."""
+def requested(args: argparse.Namespace) -> tuple[Engine, tuple[Benchmark, ...], dict[str, Any]]:
+    """Return the engine and the benchmarks that the options name, and the options of `generate` that select the items
+    and decide their prompts and decoding. Raises ConfigError, before anything is written, for values that no engine
+    could use.
+    """
+    benchmarks = select(args.benchmarks)
+    changes = {name: value for name in DECODING if (value := getattr(args, name)) is not None}
+    for benchmark in benchmarks:
+        drawing.decoding(benchmark, changes)
+        if args.chat:
+            prompts.messages(args.reading or benchmark.prompt, "")
     # Keep the libraries' progress bars out of a log that several jobs share, before any of them is imported. Not for
     # vllm: it divides by the time its bar has been running, which is 0 for a bar that is off.
     if args.backend != "vllm":
         os.environ.setdefault("TQDM_DISABLE", "1")
-    names = [field.name for field in dataclasses.fields(Settings) if field.name != "more"]
     more = {}
     for pair in args.engine:
         name, sign, value = pair.partition("=")
@@ -198,18 +203,9 @@ def engine_of(args: argparse.Namespace) -> Engine:
             more[name] = yaml.safe_load(value)  # so that 2 is a number and true a boolean
         except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(f"generate: --engine: {name}: not a YAML value: {value!r}") from error
-    return engine(args.backend, Settings(**{name: getattr(args, name) for name in names}, more=more))
-
-
-def request_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `generate` that select the items and decide their prompts and decoding."""
-    given = {name: getattr(args, name) for name in DECODING}
-    changes = {name: value for name, value in given.items() if value is not None}
-    for benchmark in items_of.select(args.benchmarks):
-        draw.decoding(benchmark, changes)  # raises before anything is written
-        if args.chat:
-            prompts.messages(args.reading or benchmark.prompt, "")
-    return {"changes": changes, "limit": args.limit, "reading": args.reading}
+    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(Settings) if field.name != "more"}
+    options = {"changes": changes, "limit": args.limit, "reading": args.reading}
+    return engine(args.backend, Settings(**given, more=more)), benchmarks, options
 
 
 def main() -> int:
@@ -219,8 +215,8 @@ def main() -> int:
     add("--data", required=True, metavar="DIR", help="folder of <key>.jsonl, from python -m evals.fetch")
     add("--out", required=True, metavar="DIR", help="where <key>.parquet and samples.json go")
     args = parser.parse_args()
-    options = request_options(args)
-    path = generate(engine_of(args), items_of.select(args.benchmarks), data=args.data, out=args.out, **options)
+    model, benchmarks, options = requested(args)
+    path = generate(model, benchmarks, data=args.data, out=args.out, **options)
     print(f"samples: {path}")
     return 0
 

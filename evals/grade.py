@@ -22,7 +22,8 @@ from core.errors import CorruptInputError, Parser, hint
 from core.files import write_json
 from core.progress import Progress
 from core.provenance import sha256_file
-from evals import data, store
+from evals import benchmark as data
+from evals import store
 from evals.benchmark import defined
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, grader_version, versions

@@ -25,12 +25,12 @@ from typing import Any
 import pandas as pd
 
 from core import errors
-from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, check_known
 from core.files import read_jsonl, to_csv, write_text
 from core.layout import Checkpoint
 from core.provenance import sha256_file
 from evals import store
-from evals.data import items
+from evals.benchmark import items
 from evals.grading import Verdict
 from evals.grading.decide import Gold
 from evals.grading.pool import Pool, Task
@@ -82,29 +82,10 @@ def read_labels(path: Path) -> dict[tuple[str, str], bool]:
 
 
 def judge(pool: Pool, name: str, responses: pd.DataFrame) -> pd.DataFrame:
-    """Return FOUND of a third-party grader for each response. responses: gold, text; equal ones are graded once."""
-    pairs = list(zip(responses["gold"], responses["text"], strict=True))
-    found: dict[tuple[str, str], tuple[str, str, str | None]] = {}
-    pool.cpu_seconds = OTHERS[name].seconds
-    tasks = {pair: Task(Gold(pair[0], "symbolic"), pair[1], name) for pair in pairs}
-    for pair, answer in zip(tasks, pool.compare([*tasks.values()]), strict=True):
-        if answer.outcome in (Verdict.ERROR, Verdict.TIMEOUT):
-            found[pair] = answer.outcome, str(answer.reason), None
-        else:
-            right, extracted = json.loads(answer.outcome)
-            found[pair] = str(Verdict.CORRECT if right else Verdict.WRONG), "", extracted
-    return pd.DataFrame([found[pair] for pair in pairs], responses.index, FOUND, dtype=object)
+    """Return the responses with FOUND of a grader; its verdict is None where it has none.
 
-
-def unavailable(pool: Pool, names: Iterable[str]) -> dict[str, str]:
-    """Return why third-party graders cannot run here, by name."""
-    probe = pd.DataFrame({"gold": ["1"], "text": [r"\boxed{1}"]})
-    reasons = {name: judge(pool, name, probe)["rule"][0] for name in names if name in OTHERS}
-    return {name: reason.removeprefix("MissingInputError: ") for name, reason in reasons.items() if reason}
-
-
-def judged(pool: Pool, name: str, responses: pd.DataFrame) -> pd.DataFrame:
-    """Return the responses with FOUND of a grader; its verdict is None where it has none."""
+    responses: gold and text, by which a third-party grader judges equal ones once; those of `read` for the other two.
+    """
     rows = responses.assign(grader=name)
     if name == TOOL:
         if wrong := [each for each in rows["tool_correct"] if each is not None and not isinstance(each, bool)]:
@@ -112,8 +93,25 @@ def judged(pool: Pool, name: str, responses: pd.DataFrame) -> pd.DataFrame:
         known = {True: str(Verdict.CORRECT), False: str(Verdict.WRONG)}
         return rows.assign(verdict=rows["tool_correct"].map(known.get), rule="", extracted=None)
     if name != OURS:
-        rows[list(FOUND)] = judge(pool, name, rows)
+        pool.cpu_seconds = OTHERS[name].seconds
+        pairs = list(zip(rows["gold"], rows["text"], strict=True))
+        tasks = {pair: Task(Gold(pair[0], "symbolic"), pair[1], name) for pair in pairs}
+        found: dict[tuple[str, str], tuple[str, str, str | None]] = {}
+        for pair, answer in zip(tasks, pool.compare([*tasks.values()]), strict=True):
+            if answer.outcome in (Verdict.ERROR, Verdict.TIMEOUT):
+                found[pair] = answer.outcome, str(answer.reason), None
+            else:
+                right, extracted = json.loads(answer.outcome)
+                found[pair] = str(Verdict.CORRECT if right else Verdict.WRONG), "", extracted
+        rows[list(FOUND)] = pd.DataFrame([found[pair] for pair in pairs], rows.index, FOUND, dtype=object)
     return rows
+
+
+def unavailable(pool: Pool, names: Iterable[str]) -> dict[str, str]:
+    """Return why third-party graders cannot run here, by name."""
+    probe = pd.DataFrame({"gold": ["1"], "text": [r"\boxed{1}"]})
+    reasons = {name: judge(pool, name, probe)["rule"][0] for name in names if name in OTHERS}
+    return {name: reason.removeprefix("MissingInputError: ") for name, reason in reasons.items() if reason}
 
 
 def accuracy(rows: pd.DataFrame, policy: str) -> dict[str, Any]:
@@ -157,7 +155,7 @@ def compare(
             pairs = zip(responses["gold"], responses["text"], strict=True)
             responses["label"] = pd.Series([given.get(pair) for pair in pairs], dtype=object)
             matched |= bool(responses["label"].notna().any())
-            found = {name: judged(pool, name, responses) for name in names if name not in missing}
+            found = {name: judge(pool, name, responses) for name in names if name not in missing}
             if TOOL in found and found[TOOL]["verdict"].isna().all():
                 del found[TOOL]
                 not_run[TOOL] = "no verdicts in the column tool_correct of the samples"
@@ -193,21 +191,18 @@ def markdown(table: Mapping[str, Sequence[Mapping[str, Any]]], not_run: Mapping[
     )
     right, known = by_response == Verdict.CORRECT, by_response.notna()
     alone = {(a, b): int((right[a] & ~right[b] & known[b]).sum()) for a, b in permutations(right, 2)}
-    lines = ["Score in percent, 95 % interval over problems:", ""]
-    lines += _lines(
-        [*PLACE, "responses", *names], [[*at, *(of.get(n, "–") for n in names)] for at, of in scores.items()]
-    )
-    lines += ["", "Responses right by the grader of the row and not by that of the column:", ""]
-    lines += _lines(["", *names], [[a, *("" if a == b else alone.get((a, b), 0) for b in names)] for a in names])
+    by_place = [[*at, *(of.get(name, "–") for name in names)] for at, of in scores.items()]
+    against = [[a, *("" if a == b else alone.get((a, b), 0) for b in names)] for a in names]
+    parts = [_table("Score in percent, 95 % interval over problems:", [*PLACE, "responses", *names], by_place)]
+    parts += [_table("Responses right by the grader of the row and not by that of the column:", ["", *names], against)]
     if labelled:
-        heads = [*PLACE, "grader", *COUNTS, "as labelled, percent"]
-        lines += ["", "Against the labels:", "", *_lines(heads, labelled)]
-    return "\n".join([*lines, "", *(f"not run: {name}: {why}" for name, why in sorted(not_run.items()))]).strip()
+        parts += [_table("Against the labels:", [*PLACE, "grader", *COUNTS, "as labelled, percent"], labelled)]
+    return "\n".join([*parts, *(f"not run: {name}: {why}" for name, why in sorted(not_run.items()))]).strip()
 
 
-def _lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    rule = ["---"] * len(heads)
-    return [f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |" for row in (heads, rule, *rows)]
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [" | ".join(str(cell).replace("|", "/") for cell in row) for row in (heads, ["---"] * len(heads), *rows)]
+    return "\n".join([title, "", *(f"| {line} |" for line in lines), ""])
 
 
 def main() -> int:
@@ -220,8 +215,7 @@ def main() -> int:
     parser.add_argument("--packages", type=Path, metavar="DIR", help="where other graders search first for packages")
     args = parser.parse_args()
     names = list(dict.fromkeys(name for name in args.graders.split(",") if name))
-    if strange := [name for name in names if name not in GRADERS]:
-        raise unknown("command line", "--graders", strange[0], GRADERS)
+    check_known("command line", "--graders", names, GRADERS)
     if args.packages and not args.packages.is_dir():
         raise MissingInputError(f"--packages: {args.packages}: no folder there")
     tree, out, data = open_tree(args.tree), args.out or args.tree / FOLDER, args.data or args.tree / "data"

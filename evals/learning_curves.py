@@ -153,8 +153,7 @@ def _figures(reward: Sequence[float], curve: Curve, target: float | str) -> dict
         return next((n for n, mean in enumerate(means, WINDOW) if mean >= share - ROUNDING), "never reached")
 
     def mean(column: str) -> float | str:
-        values = [value for value in curve.series([column]) if value is not None]
-        return AGGREGATES["mean"](values) if values else UNDEFINED
+        return AGGREGATES["mean"](values) if (values := curve.known(column)) else UNDEFINED
 
     def movement(rollouts: slice) -> float | str:
         """Return the median KL to the policy before a rollout, of the policy after it: robust to one that diverges."""
@@ -182,10 +181,18 @@ def measure_run(tree: Tree, run: Run) -> RunMeasures:
     """Return the figures of one planned run."""
     title, record = str(tree.methods[run.method]["title"]), tree.record(run)
     if record is None:
-        nothing = dict.fromkeys(MEASURES)
-        return RunMeasures(run, title, None, None, None, nothing, dict.fromkeys(MEASURES, "not finished"))
-    reward, curve = _rewards(tree, run)
-    figures = _figures(reward, curve, _target(tree, run))
+        unknown_yet = dict.fromkeys(MEASURES, "not finished")
+        return RunMeasures(run, title, None, None, None, dict.fromkeys(MEASURES), unknown_yet)
+    reward, curve = _rewards(tree, run, record)
+    other = Run(run.model, REFERENCE + run.method.removeprefix(run.key), run.seed)
+    # The last running mean of GRPO/DAPO's run of the same model, settings and seed, with the same prompts and initial
+    # weights, or why there is none.
+    target: float | str = "no GRPO/DAPO run with this seed"
+    if other in tree.runs:
+        theirs = tree.record(other)
+        means = theirs and running_mean(_rewards(tree, other, theirs)[0])
+        target = "GRPO/DAPO's run is not finished" if means is None else means[-1] if means else FEW
+    figures = _figures(reward, curve, target)
     values = {key: None if isinstance(value, str) else value for key, value in figures.items()}
     why = {key: value for key, value in figures.items() if isinstance(value, str)}
     return RunMeasures(run, title, len(reward), len(curve.rollouts), record.get("collapsed_at"), values, why)
@@ -216,31 +223,12 @@ def figure(tree: Tree, checkpoint: Checkpoint, key: str) -> float | None:
     return None if score is None else score.value
 
 
-def _rewards(tree: Tree, run: Run) -> tuple[list[float], Curve]:
+def _rewards(tree: Tree, run: Run, record: Mapping[str, Any]) -> tuple[list[float], Curve]:
     """Return reward by planned rollout, 0 after a collapse, and the curve. Raises when the curve of a finished run has
     another length."""
-    record, curve = tree.record(run) or {}, read_curve(tree.layout.run(run) / "curve.csv")
-    planned = record["spec"]["training"]["rollouts"]
+    curve, planned = read_curve(tree.layout.run(run) / "curve.csv"), record["spec"]["training"]["rollouts"]
     trained, reward = record.get("collapsed_at") or planned, curve.series(["reward"], "first")
     if len(reward) != trained or None in reward:
         known = sum(value is not None for value in reward)
         raise CorruptInputError(f"{curve.path}: has rewards of {known} rollouts, its run.json has {trained}")
     return [*(float(value or 0.0) for value in reward), *[0.0] * (planned - trained)], curve
-
-
-def _target(tree: Tree, run: Run) -> float | str:
-    """Return the last running mean of GRPO/DAPO's run of the same model, settings and seed, or why there is none. That
-    run had the same prompts and initial weights."""
-    other = Run(run.model, reference(run.method), run.seed)
-    if other not in tree.runs:
-        return "no GRPO/DAPO run with this seed"
-    if tree.record(other) is None:
-        return "GRPO/DAPO's run is not finished"
-    means = running_mean(_rewards(tree, other)[0])
-    return means[-1] if means else FEW
-
-
-def reference(method: str) -> str:
-    """Return GRPO/DAPO under the settings of `method`: for `tepo@hot` it is `grpo@hot`."""
-    _, at, variant = method.partition("@")
-    return REFERENCE + at + variant

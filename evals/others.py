@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -71,22 +70,15 @@ OTHERS = {
 # In a worker
 
 
-def _module(other: Other) -> ModuleType:
-    """Load a grader's module. Raises ImportError, or the errors of its file."""
-    if not other.file:
-        return importlib.import_module(other.package.replace("-", "_"))
-    path = Path(str(importlib.metadata.distribution(other.package).locate_file(other.file)))
-    loader = SourceFileLoader(f"others_{path.parent.name}_{path.stem}", str(path))
-    module = ModuleType(loader.name)
-    loader.exec_module(module)
-    return module
-
-
 def _compare(name: str) -> worker.Compare:
     """Return the grader `name`, loaded and warm; if loading fails, every comparison raises the reason."""
     other, module, reason = OTHERS[name], ModuleType(name), ""
     try:
-        module = _module(other)
+        if other.file:  # alone
+            file = str(importlib.metadata.distribution(other.package).locate_file(other.file))
+            SourceFileLoader(name, file).exec_module(module)
+        else:
+            module = importlib.import_module(other.package.replace("-", "_"))
         for response in (r"\boxed{x+2^{\frac{1}{2}}}", r"Final Answer: The final answer is $x+2^{\frac{1}{2}}$."):
             other.judge(module, r"\sqrt{2}+x", response)
     except Exception as error:

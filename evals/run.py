@@ -9,6 +9,8 @@ finished parts are kept.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -17,8 +19,8 @@ from core import errors
 from core.errors import ConfigError, MissingInputError, Parser
 from core.files import read_json, write_json
 from core.layout import BASE, Checkpoint, Results, Run
-from evals import data, generate, grade, score, store
-from evals.benchmark import Benchmark, defined, definition
+from evals import generate, grade, score, store
+from evals.benchmark import Benchmark, defined, definition, folder_name, path_in
 from evals.fetch import fetch
 from evals.generation.engine import Engine
 from evals.scores import read_rows, write_scores
@@ -34,18 +36,16 @@ def checkpoint(model: Path | str) -> Checkpoint:
     """
     parts = Path(model).resolve().parts if Path(model).exists() else Path(model).parts
     if len(parts) >= 5 and parts[-2] == "checkpoints":
-        try:
+        with suppress(ConfigError):  # an ordinary folder of that name
             return Checkpoint.parse(Path(*parts[-5:-2], parts[-1]))
-        except ConfigError:
-            pass  # an ordinary folder of that name
-    return Checkpoint.base(data.folder_name(parts[-1]) if parts else "model")
+    return Checkpoint.base(folder_name(parts[-1]) if parts else "model")
 
 
 def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | None, download: bool) -> None:
     """Collect verified items of every benchmark in `folder`. Raises MissingInputError when a download is needed."""
     if mirror is not None and not Path(mirror).is_dir():
         raise MissingInputError(f"--data: {mirror}: no folder there")
-    absent = [b for b in benchmarks if not b.local and data.path_in(folder, b) is None]
+    absent = [b for b in benchmarks if not b.local and path_in(folder, b) is None]
     if absent and mirror is None and not download:
         names = ", ".join(entry.key for entry in absent)
         raise MissingInputError(
@@ -59,25 +59,26 @@ def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | 
 
 
 def evaluate(
-    model: Engine, benchmarks: Sequence[Benchmark], out: Path, *, thoughts: Sequence[str] = (), **options: Any
-) -> Path:
+    model: Engine, benchmarks: Sequence[Benchmark], out: Path, thoughts: Sequence[str], **options: Any
+) -> None:
     """Write samples and grades of one model under `out`, whose `data` folder holds the items, and the scores of all
     models and benchmarks there.
 
-    Returns the path of the scores. thoughts: as in `grade.grade`. options: further arguments of `generate.generate`.
-    Raises ConfigError when `out` holds responses of another model of this name, or drawn with other settings: they
-    cannot share a table.
+    thoughts: as in `grade.grade`. options: further arguments of `generate.generate`. Raises ConfigError when `out`
+    holds responses of another model of this name, or drawn with other settings: they cannot share a table.
     """
-    results, at = Results(out), checkpoint(model.settings.model)
+    results, at, settings = Results(out), checkpoint(model.settings.model), model.settings
     check_out(results)
-    _check_drawn(results, model, options)
     record = results.samples(at) / "samples.json"
-    before = store.read_record(record) if record.is_file() else {}
-    generate.generate(model, benchmarks, data=results.data, out=results.samples(at), **options)
-    # Earlier responses are still on disk, but the new record lists only those of this call.
-    after = store.read_folder(record)
-    write_json(record, after | {"benchmarks": before | after["benchmarks"]})
-    return grade_and_score(results, [at], thoughts)
+    shared = {"decoding": options.get("changes") or {}, "reading": options.get("reading")}
+    for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
+        drawn = store.read_folder(path)
+        asked = shared | ({"seed": settings.seed, **model.identity} if path == record else {})
+        for name, value in asked.items() if "adopted" not in drawn else ():  # how another tool drew is unknown
+            if drawn.get(name, value) != value:
+                raise ConfigError(f"{path}: drawn with {name} {drawn.get(name)}, not {value}; choose another --out")
+    generate.generate(model, benchmarks, data=results.data, out=results.samples(at), add=True, **options)
+    grade_and_score(results, [at], thoughts)
 
 
 def check_out(results: Results) -> None:
@@ -86,22 +87,8 @@ def check_out(results: Results) -> None:
         raise ConfigError(f"--out: {results.root}: holds results that Snakemake made; choose another folder")
 
 
-def _check_drawn(results: Results, model: Engine, options: dict[str, Any]) -> None:
-    """Raise ConfigError when responses in `results` were drawn with other options, or this model's with another
-    seed or weights. How another tool drew adopted responses is unknown: they are not compared.
-    """
-    own = results.samples(checkpoint(model.settings.model)) / "samples.json"
-    shared = {"decoding": options.get("changes") or {}, "reading": options.get("reading")}
-    for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
-        record = store.read_folder(path)
-        asked = shared | ({"seed": model.settings.seed, **model.identity} if path == own else {})
-        for name, value in asked.items() if "adopted" not in record else ():
-            if record.get(name, value) != value:
-                raise ConfigError(f"{path}: drawn with {name} {record.get(name)}, not {value}; choose another --out")
-
-
-def grade_and_score(results: Results, models: Sequence[Checkpoint], thoughts: Sequence[str]) -> Path:
-    """Grade the samples of these models, write scores and matrix.json of all, and return the path of the scores.
+def grade_and_score(results: Results, models: Sequence[Checkpoint], thoughts: Sequence[str]) -> None:
+    """Grade the samples of these models, and write scores and matrix.json of all.
 
     Benchmarks that another model was evaluated on are `not run`.
     """
@@ -125,37 +112,27 @@ def grade_and_score(results: Results, models: Sequence[Checkpoint], thoughts: Se
         "methods": [{"key": key, "row": key, "title": key} for key in methods],
         "benchmarks": [{"key": key, "title": defined(key, results.data).title} for key in keys],
         "runs": [],
-        "checkpoints": [
-            {"model": at.run.model, "method": at.run.method, "seed": at.run.seed, "step": at.step} for at in graded
-        ],
+        "checkpoints": [asdict(at.run) | {"step": at.step} for at in graded],
     }
     write_json(results.matrix, matrix)
-    return results.scores
 
 
-def table(path: Path) -> str:
-    """Format scores in percent with their 95 % intervals, one line per model and benchmark or average."""
-
-    def percent(value: float | None) -> str:
-        return "-" if value is None else f"{100 * value:.2f}"
-
+def show(out: Path) -> None:
+    """Print the scores of the tree `out` in percent with their 95 % intervals, one line per model and benchmark or
+    average, and the commands that show more of it."""
+    scores, folder = Results(out).scores, quote(str(out))
     lines = [("model", "benchmark", "items", "responses", "score", "95 % interval")]
-    for row in read_rows(path):
+    for row in read_rows(scores):
         at = Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"])
+        value, low, high = ("-" if row[x] is None else f"{100 * row[x]:.2f}" for x in ("score", "low", "high"))
         counts = ["-" if row[name] is None else str(row[name]) for name in ("items", "responses")]
-        interval = "-" if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}"
-        lines.append((at.path.as_posix(), row["benchmark"], *counts, percent(row["score"]), interval))
+        lines.append((at.path.as_posix(), row["benchmark"], *counts, value, "-" if low == "-" else f"{low} to {high}"))
     width = max(len(line[0]) for line in lines)
-    return "\n".join(f"{a:<{width}} {b:<26} {c:>5} {d:>9} {e:>7}  {f}" for a, b, c, d, e, f in lines)
-
-
-def show(scores: Path, out: Path) -> None:
-    """Print the scores of the tree `out`, and the commands that show more of it."""
-    quoted = quote(str(out))
-    print(table(scores))
+    for a, b, c, d, e, f in lines:
+        print(f"{a:<{width}} {b:<26} {c:>5} {d:>9} {e:>7}  {f}")
     print(f"scores: {scores}")
-    print(f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {quoted}")
-    print(f"a page of the responses: python -m report.page --results {quoted} --data {quote(str(out / 'data'))}")
+    print(f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {folder}")
+    print(f"a page of the responses: python -m report.page --results {folder} --data {quote(str(out / 'data'))}")
 
 
 def main() -> int:
@@ -166,10 +143,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("results/eval"), metavar="DIR", help="default: results/eval")
     grade.add_thoughts(parser)
     args = parser.parse_args()
-    benchmarks, options, model = data.select(args.benchmarks), generate.request_options(args), generate.engine_of(args)
+    model, benchmarks, options = generate.requested(args)
     _ = model.identity  # raises for a model that is missing or damaged, before any download
     collect(benchmarks, args.out / "data", args.data, args.download)
-    show(evaluate(model, benchmarks, args.out, thoughts=args.thoughts, **options), args.out)
+    evaluate(model, benchmarks, args.out, args.thoughts, **options)
+    show(args.out)
     return 0
 
 

@@ -7,6 +7,7 @@ The columns: `docs/results.md`; the intervals: `docs/statistics.md`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -48,23 +49,18 @@ def rows(
     table: list[dict[str, Any]] = []
     for at, cells in graded.items():
         absent = {key: responses[key] for key in benchmarks if key not in cells}
-        found = {key: _benchmark(cell.column) for key, cell in cells.items()}
-        found |= {key: {"level": "problem", "how": NOT_RUN} for key in absent}
-        found |= _averages(cells, list(absent.values()))
-        run = {"model": at.run.model, "method": at.run.method, "seed": at.run.seed, "step": at.step}
-        table += [dict.fromkeys(COLUMNS) | run | {"benchmark": key} | figures for key, figures in found.items()]
+        found = _averages(cells, list(absent.values())) | {key: {"level": "problem", "how": NOT_RUN} for key in absent}
+        for key, (own, _) in cells.items():
+            found[key] = _figures([own], estimate.estimate(own)) | {
+                "samples": own.k,
+                "pass_at_k": float(own.right.any(1).mean()),
+                "maj_at_k": float(estimate.maj_at_k(own.answer.tolist(), own.right).mean()),
+                "response_tokens": own.tokens_each,
+                "generation_se": estimate.generation_se(own),
+            }
+        place = asdict(at.run) | {"step": at.step}
+        table += [dict.fromkeys(COLUMNS) | place | {"benchmark": key} | figures for key, figures in found.items()]
     return table
-
-
-def _benchmark(cell: Graded) -> dict[str, Any]:
-    """Return the figures of a benchmark's row."""
-    return _figures([cell], estimate.estimate(cell)) | {
-        "samples": cell.k,
-        "pass_at_k": float(cell.right.any(1).mean()),
-        "maj_at_k": float(estimate.maj_at_k(cell.answer.tolist(), cell.right).mean()),
-        "response_tokens": cell.tokens_each,
-        "generation_se": estimate.generation_se(cell),
-    }
 
 
 def _averages(cells: Mapping[str, Cell], missing: Sequence[int]) -> dict[str, dict[str, Any]]:

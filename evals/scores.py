@@ -40,11 +40,9 @@ Row = Mapping[str, Any]
 def write_scores(path: Path | str, rows: Sequence[Row]) -> None:
     """Write rows sorted by key, averages after benchmarks, floats as the shortest text that round-trips."""
 
-    def place(row: Row) -> tuple[Any, ...]:
-        *checkpoint, benchmark = (row[name] for name in KEYS)
-        return *checkpoint, AVERAGES.index(benchmark) + 1 if benchmark in AVERAGES else 0, benchmark
-
-    write_text(path, to_csv(COLUMNS, sorted(rows, key=place)))
+    after = {name: place for place, name in enumerate(AVERAGES, 1)}
+    rows = sorted(rows, key=lambda row: ([row[n] for n in KEYS[:-1]], after.get(row["benchmark"], 0), row["benchmark"]))
+    write_text(path, to_csv(COLUMNS, rows))
 
 
 def read_scores(path: Path | str) -> pd.DataFrame:

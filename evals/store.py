@@ -19,9 +19,8 @@ from core.provenance import sha256_bytes
 from evals.grading import Grade, Verdict
 
 if TYPE_CHECKING:
-    import numpy as np
+    import pandas as pd
     import pyarrow as pa
-    from numpy.typing import NDArray
 
 STOPS = ("stop", "length", "unknown")  # ended by an end token, at the token limit, or not reported by the engine
 VERDICTS = tuple(verdict.value for verdict in Verdict)
@@ -66,24 +65,25 @@ def write_samples(path: Path, rows: Sequence[Mapping[Any, Any]], **more: str) ->
 
 
 def write_grades(
-    path: Path, samples: Mapping[str, list[Any]], samples_sha256: str, grades: Sequence[Grade], version: str
+    path: Path, samples: pd.DataFrame, samples_sha256: str, grades: Sequence[Grade], version: str
 ) -> dict[str, Any]:
     """Write a grades file atomically and return its entry for `grades.json`."""
     import pyarrow as pa
 
-    text, verdicts = pa.string(), [str(grade.verdict) for grade in grades]
+    verdicts = [str(grade.verdict) for grade in grades]
     columns = {
-        "item_id": pa.array(samples["item_id"], text),
-        "sample": pa.array(samples["sample"], pa.int64()),
-        "verdict": pa.array(verdicts, text),
-        "extracted": pa.array([grade.extracted for grade in grades], text),
-        "normalised": pa.array([grade.normalised for grade in grades], text),
-        "rule": pa.array([str(grade.rule) for grade in grades], text),
-        "grader_version": pa.array([version] * len(grades), text),
+        "item_id": samples["item_id"],
+        "sample": samples["sample"],
+        "verdict": verdicts,
+        "extracted": [grade.extracted for grade in grades],
+        "normalised": [grade.normalised for grade in grades],
+        "rule": [str(grade.rule) for grade in grades],
+        "grader_version": [version] * len(grades),
     }
+    schema = pa.schema([(name, pa.int64() if name == "sample" else pa.string()) for name in columns])
     counts = Counter(verdicts)
     return {
-        "sha256": write_table(path, pa.table(columns)),
+        "sha256": write_table(path, pa.table(columns, schema)),
         "rows": len(grades),
         "samples_sha256": samples_sha256,
         "grader_version": version,
@@ -153,20 +153,6 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
     return table
 
 
-def grid(table: pa.Table, path: Path) -> tuple[tuple[str, ...], NDArray[np.intp]]:
-    """Return sorted items, and the order that sorts rows by (item, sample).
-
-    Raises CorruptInputError unless every item has the same number of different samples.
-    """
-    import pandas as pd
-
-    rows = pd.DataFrame({"item": table["item_id"].to_pylist(), "sample": table["sample"].to_pylist()})
-    count = rows.drop_duplicates().groupby("item").size()
-    if count.nunique() != 1 or count.sum() != len(rows):
-        raise CorruptInputError(f"{path}: {len(rows)} rows of {len(count)} items: must be rows = items x samples")
-    return tuple(count.index), rows.sort_values(["item", "sample"]).index.to_numpy()
-
-
 def texts(column: pa.ChunkedArray, errors: str = "replace") -> list[str | None]:
     """Read a text column; broken UTF-8 is replaced, not refused, because a response is model output.
 
@@ -178,44 +164,54 @@ def texts(column: pa.ChunkedArray, errors: str = "replace") -> list[str | None]:
     return [None if value is None else value.decode("utf-8", errors) for value in values]
 
 
+def read_rows(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pd.DataFrame:
+    """Read item_id, sample and other columns of a file, one row per response; tool_correct may be missing: None.
+
+    Raises as `read_table`, and CorruptInputError for another missing column, and unless every item has the same number
+    of different samples.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    names = "item_id", "sample", *columns
+    table, values = read_table(path, names, entry), dict[str, list[Any]]()
+    if lost := [name for name in names if name not in (*table.column_names, "tool_correct")]:
+        raise CorruptInputError(f"{path}: has no column {lost[0]!r}")
+    for name in names:
+        column = table[name] if name in table.column_names else pa.nulls(len(table))
+        values[name] = texts(column) if pa.types.is_string(column.type) else column.to_pylist()
+    rows = pd.DataFrame(values, dtype=object)
+    count = rows[["item_id", "sample"]].drop_duplicates().groupby("item_id").size()
+    if count.nunique() != 1 or count.sum() != len(rows):
+        raise CorruptInputError(f"{path}: {len(rows)} rows of {len(count)} items: must be rows = items x samples")
+    return rows
+
+
 def read_pair(
     results: Results, checkpoint: Checkpoint, benchmark: str, of_grades: Sequence[str], of_samples: Sequence[str]
 ) -> tuple[tuple[str, ...], dict[str, list[Any]]]:
     """Return sorted items, and columns by item and sample: item_id, sample, and those asked for of grades and samples.
-    A column that a file lacks has None.
 
-    Raises as `read_table` and `grid`, and CorruptInputError unless the grades are those of these samples.
+    Raises as `read_rows`, and CorruptInputError unless the grades are those of these samples.
     """
-    import pyarrow as pa
-
     records = results.grades(checkpoint) / "grades.json", results.samples(checkpoint) / "samples.json"
     entries = [entry_of(read_record(path), path, benchmark) for path in records]
     files = [path.with_name(f"{benchmark}.parquet") for path in records]
-    values: dict[str, list[Any]] = {}
-    found = []
-    for path, entry, columns in zip(files, entries, (of_grades, of_samples), strict=True):
-        names = "item_id", "sample", *columns
-        table = read_table(path, names, entry)
-        items, order = grid(table, path)
-        table = table.take(order)
-        found.append((items, table["sample"].to_pylist()))
-        for name in names:
-            column = table[name] if name in table.column_names else pa.nulls(len(table))
-            values[name] = texts(column) if pa.types.is_string(column.type) else column.to_pylist()
-    graded, drawn = entries[0].get("samples_sha256"), entries[1]["sha256"]
-    if graded != drawn:
+    graded, drawn = (
+        read_rows(path, columns, entry).sort_values(["item_id", "sample"], ignore_index=True)
+        for path, columns, entry in zip(files, (of_grades, of_samples), entries, strict=True)
+    )
+    if (theirs := entries[0].get("samples_sha256")) != (now := entries[1]["sha256"]):
         raise CorruptInputError(
-            f"{files[0]}: graded other samples than {files[1]} (samples_sha256 {str(graded)[:12]}, now {drawn[:12]}); "
+            f"{files[0]}: graded other samples than {files[1]} (samples_sha256 {str(theirs)[:12]}, now {now[:12]}); "
             "grade again"
         )
-    if found[0] != found[1]:
-        odd = sorted(set(found[0][0]) ^ set(found[1][0]))
+    if not graded[["item_id", "sample"]].equals(drawn[["item_id", "sample"]]):
+        odd = sorted(set(graded["item_id"]) ^ set(drawn["item_id"]))
         raise CorruptInputError(f"{files[0]}: {files[1]} has other rows; items on one side only: {', '.join(odd[:3])}")
-    return found[0][0], values
+    return tuple(graded["item_id"].unique()), drawn.to_dict("list") | graded.to_dict("list")
 
 
-def read_samples(path: Path, entry: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Read item_id, sample, stop and response of a samples file, in its order. Raises as `read_table` and `grid`."""
-    table = read_table(path, ("item_id", "sample", "stop", "response"), entry)
-    grid(table, path)
-    return table.drop_columns("response").to_pydict() | {"response": texts(table["response"])}
+def read_samples(path: Path, entry: Mapping[str, Any]) -> pd.DataFrame:
+    """Read item_id, sample, stop and response of a samples file, in its order. Raises as `read_rows`."""
+    return read_rows(path, ("stop", "response"), entry)

@@ -10,11 +10,10 @@ import sys
 import tarfile
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.declared import check
 from core.errors import ConfigError, CorruptInputError, MissingInputError, hint
@@ -66,8 +65,7 @@ def _read(path: Path, what: str, shape: Mapping[str, Any]) -> dict[str, Any]:
     return value
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     """One row of scores.csv. `value`, `low`, `high` are fractions, None if unknown; `how`: `not run` if intentional."""
 
     value: float | None
@@ -172,8 +170,7 @@ class Tree:
     def step(self, which: int | str | None) -> int | None:
         """Return the rollouts of a row's checkpoint: the scale's `table_step` (None), its `long_step` (`long`) if any,
         or the given number."""
-        steps = {None: self.matrix["table_step"], "long": self.matrix.get("long_step")}
-        return which if isinstance(which, int) else steps[which]
+        return which if isinstance(which, int) else self.matrix.get("long_step" if which else "table_step")
 
     @cached_property
     def bases(self) -> dict[str, dict[int, Checkpoint]]:
@@ -200,11 +197,20 @@ class Tree:
 
     def model_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
         """Return the scale's model that fills a slot of the paper, None when the scale has none."""
-        return _filling(self.models, slot, title, f"{self.layout.matrix}: models")
+        return self._filling("models", slot, title)
 
     def benchmark_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
         """Return the scale's benchmark that fills a column of the paper, None when the scale has none."""
-        return _filling(self.benchmarks, slot, title, f"{self.layout.matrix}: benchmarks")
+        return self._filling("benchmarks", slot, title)
+
+    def _filling(self, part: str, slot: str, title: str) -> Mapping[str, Any] | None:
+        # By key, by title and by what it stands for: a scale may name the paper's benchmark in any of these ways.
+        names = {plain(slot), plain(title)}
+        hits = [e for e in self.matrix[part] if {plain(e.get("stands_for") or e["key"]), plain(e["key"])} & names]
+        if len(hits) > 1:
+            both = " and ".join(e["key"] for e in hits)
+            raise ConfigError(f"{self.layout.matrix}: {part}: {both} both stand for {title}")
+        return hits[0] if hits else None
 
     def method_for(self, name: str) -> str | None:
         """Return the canonical key of the method `name` in the configuration; None when the scale does not train it."""
@@ -223,7 +229,7 @@ class Tree:
     def is_fresh(self, run: Run) -> bool:
         """Return whether a sweep's run is on a seed reserved for comparing chosen values: a mean over it and the seeds
         of the choice would be too high."""
-        return run.seed in self._sweep["test_seeds"] and (run.model, run.method) in self._swept
+        return run in self._fresh
 
     @property
     def averaged(self) -> list[Run]:
@@ -249,13 +255,14 @@ class Tree:
                 found |= {(model, base): method, (model, point["row"]): method}
         return found
 
-    @property
+    @cached_property
     def _sweep(self) -> Mapping[str, Any]:
         return self.matrix.get("sweep") or {"points": (), "test_seeds": ()}
 
     @cached_property
-    def _swept(self) -> frozenset[tuple[str, str]]:
-        return frozenset((point["model"], point["method"]) for point in self._sweep["points"])
+    def _fresh(self) -> frozenset[Run]:
+        points, seeds = self._sweep["points"], self._sweep["test_seeds"]
+        return frozenset(Run(point["model"], point["method"], seed) for point in points for seed in seeds)
 
     # The results
 
@@ -282,9 +289,8 @@ class Tree:
         """Every row of scores.csv by checkpoint and benchmark (or average)."""
         scores = {}
         for row in read_rows(self.layout.scores):
-            counts = {verdict: row[verdict] for verdict in NOT_CORRECT}
             figures = {name: row[name] for name in ("low", "high", "level", "how", "items", "responses")}
-            score = Score(value=row["score"], counts=counts, **figures)
+            score = Score(row["score"], **figures, counts={verdict: row[verdict] for verdict in NOT_CORRECT})
             scores[Checkpoint(_run(row), row["step"]), row["benchmark"]] = score
         return scores
 
@@ -363,12 +369,3 @@ def open_or_kept(root: Path) -> Tree:
 def plain(text: object) -> str:
     """Return letters and digits only, lower case: `MATH-500` and `math500` name one benchmark."""
     return "".join(c for c in str(text).casefold() if c.isalnum())
-
-
-def _filling(entries: Sequence[Mapping[str, Any]], slot: str, title: str, where: str) -> Mapping[str, Any] | None:
-    # By key, by title and by what it stands for: a scale may name the paper's benchmark in any of these ways.
-    names = {plain(slot), plain(title)}
-    hits = [e for e in entries if plain(e.get("stands_for") or e["key"]) in names or plain(e["key"]) in names]
-    if len(hits) > 1:
-        raise ConfigError(f"{where}: {' and '.join(e['key'] for e in hits)} both stand for {title}")
-    return hits[0] if hits else None

@@ -19,7 +19,7 @@ from core import errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
 from core.files import read_own_file, write_json, write_text
 from core.provenance import sha256_file
-from evals.data import item_id
+from evals.benchmark import item_id
 from evals.fetch import from_hub
 from evals.grading.boxes import last_box
 

@@ -34,7 +34,7 @@ from core.layout import BASE, REFERENCE, Checkpoint, Run
 from core.provenance import ROOT, sha256_bytes, sha256_file
 from evals import benchmark as registry
 from evals import store
-from evals.data import items
+from evals.benchmark import items
 from evals.tree import Tree
 
 FOLDER = "report.data"  # of the companion files, next to the page

@@ -220,6 +220,8 @@ def main() -> None:
         print(text(table, max(60, min(110, shutil.get_terminal_size().columns)), [*learnt(tree, table)]))
         if tree.layout.report.is_file():
             print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")
+        for line in at_equal_movement(tree):
+            print(textwrap.fill(line, markdown.width()))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from core.files import json_text, parse_json, read_json
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
 from evals import benchmark as benchmarks
-from evals import data
 from evals.tree import MANIFEST
 from methods.adapters.reward import Reward
 from methods.training.run_folder import code_of
@@ -391,7 +390,7 @@ def plan(
     # The key of a user's file is its name; commands that draw its responses get the file.
     evaluation = config["evaluation"]
     evaluation["names"] = evaluation["benchmarks"]
-    evaluation["benchmarks"] = [data.key_of(name) for name in evaluation["names"]]
+    evaluation["benchmarks"] = [benchmarks.key_of(name) for name in evaluation["names"]]
     at = where(["evaluation", "benchmarks"])
     for name, key in zip(evaluation["names"], evaluation["benchmarks"], strict=True):
         if name == key and "/" in name:

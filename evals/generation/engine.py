@@ -1,13 +1,20 @@
-"""The inference engines: their common interface, and the registry of backends."""
+"""Draw the responses of an inference engine to one benchmark.
+
+In the order of this file: the engines' common interface and the registry of backends, the engines in this process, the
+plan (prompts, effective decoding), the responses, and how different the samples of an item are.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib
+import json
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +23,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from core import digests
 from core.errors import ConfigError, MissingInputError, unknown
 from core.progress import Progress
-from core.provenance import version
-from evals.benchmark import Decoding
+from core.provenance import sha256_bytes, version
+from evals.benchmark import Benchmark, Decoding, Item
+from evals.generation import prompts
+from evals.generation.prompts import Prompt
+from evals.store import clean
 
 if TYPE_CHECKING:
-    from lm_eval.api.model import LM
     from transformers import PreTrainedTokenizerBase
 
+PROMPT_LIMIT = 2048  # tokens; longer prompts are cut on the left and kept, as in the paper's evaluation
 JOURNAL = "responses.jsonl"  # in the folder of an unfinished benchmark: its responses so far
 
 BACKENDS = {
@@ -200,11 +210,33 @@ class Local(Engine):
     """A model in this process, through lm-eval."""
 
     packages = ("lm-eval", *Engine.packages)
-    lm: LM | None = None
+    lm: Any = None  # lm-eval's model
+    # In place of lm-eval's method for a batch (`_model_generate`), now `theirs`: calls `observe` after it.
+    batch: Callable[..., Any]
 
     @abstractmethod
-    def load(self, max_length: int | None) -> LM:
-        """Return lm-eval's model, in a subclass that calls `observe` after each batch."""
+    def load(self, max_length: int | None) -> Any:
+        """Return lm-eval's model, from `construct`."""
+
+    def construct(self, kind: Callable[..., Any], **own: Any) -> Any:
+        """Return lm-eval's model of that class, built with the arguments of --engine and our own, its batches observed.
+
+        Raises ConfigError for an argument that is already set here, or that neither lm-eval nor its library accepts.
+        """
+        own |= {"pretrained": str(self.folder), "dtype": self.settings.dtype}
+        own["add_bos_token"] = False  # the prompts already hold it
+        more = self.settings.more
+        reason = "".join(f"{name} is set by another option" for name in [*(more.keys() & own.keys())][:1])
+        try:
+            if not reason:
+                lm = kind(**own, **more)
+                self.theirs, lm._model_generate = lm._model_generate, self.batch
+                return lm
+        except TypeError as error:
+            if not any(f"'{name}'" in str(error) for name in more):
+                raise
+            reason = str(error)
+        raise ConfigError(f"generate: --engine: {reason}")
 
     def open(self, max_length: int | None) -> None:
         self.lm = self.lm or self.load(max_length)
@@ -226,10 +258,9 @@ class Local(Engine):
         from lm_eval.api.instance import Instance
         from transformers import set_seed
 
-        assert self.lm is not None
         set_seed(self.settings.seed)
         self.progress, self.seen = progress, defaultdict[str, deque[Drawn]](deque)
-        texts = self.lm.generate_until(
+        texts: list[str] = self.lm.generate_until(
             [
                 Instance("generate_until", {}, (request.prompt, self.arguments(request, decoding)), place)
                 for place, request in enumerate(requests)
@@ -239,18 +270,88 @@ class Local(Engine):
         return [self.seen[text].popleft() if self.seen[text] else Drawn(text, None, "unknown") for text in texts]
 
 
-def construct(observed: type[LM], owner: Local, **own: Any) -> LM:
-    """Return our subclass of lm-eval's model class, built with the arguments of --engine and our own.
+# One benchmark
 
-    Raises ConfigError for an argument that is already set here, or that neither lm-eval nor its library accepts.
-    """
-    more = owner.settings.more
-    reason = "".join(f"{name} is set by another option" for name in [*(more.keys() & own.keys())][:1])
+
+class Plan(NamedTuple):
+    """The prompts and the decoding of one benchmark for one engine."""
+
+    benchmark: Benchmark
+    items: Sequence[Item]
+    prompts: Sequence[Prompt]
+    decoding: Decoding  # the registry's, with fewer tokens where the model's context is too short
+    task_hash: str  # of everything that decides the requests: items and prompts in order, decoding, seed
+
+
+def make_plan(
+    engine: Engine,
+    benchmark: Benchmark,
+    items: Sequence[Item],
+    *,
+    changes: Mapping[str, float] | None = None,
+    reading: str | None = None,
+) -> Plan:
+    """Make the plan for the given items; `reading` None takes the registry's prompt, and no `changes` its decoding."""
+    tokenizer = None if engine.chat else engine.tokenizer
+    built = [prompts.build(tokenizer, reading or benchmark.prompt, item.problem, PROMPT_LIMIT) for item in items]
+    # A prompt that was cut, or whose length only the server can count, gets the whole limit.
+    longest = max(PROMPT_LIMIT if prompt.cut or prompt.tokens is None else prompt.tokens for prompt in built)
+    drawn, positions = decoding(benchmark, changes or {}), engine.positions
+    if positions is not None and longest + drawn.max_tokens > positions:
+        if longest >= positions:
+            raise ConfigError(f"{benchmark.key}: a prompt of {longest} tokens, the model has {positions} positions")
+        drawn = dataclasses.replace(drawn, max_tokens=positions - longest)
+    facts = {
+        "benchmark": benchmark.key,
+        "content": [[item.item_id, prompt.text] for item, prompt in zip(items, built, strict=True)],
+        "decoding": dataclasses.asdict(drawn),
+        "seed": engine.settings.seed,
+        "chat": engine.chat,
+    }
+    return Plan(benchmark, items, built, drawn, hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest())
+
+
+def decoding(benchmark: Benchmark, changes: Mapping[str, Any]) -> Decoding:
+    """Return the registry's decoding with fields replaced; ConfigError for greedy copies, with the options to set."""
     try:
-        if not reason:
-            return observed(owner, **own, **more)
-    except TypeError as error:
-        if not any(f"'{name}'" in str(error) for name in more):
-            raise
-        reason = str(error)
-    raise ConfigError(f"generate: --engine: {reason}")
+        return dataclasses.replace(benchmark.decoding, **changes)
+    except ConfigError as error:
+        raise ConfigError(f"{benchmark.key}: {error}; set --samples 1, or --temperature above 0") from error
+
+
+def draw(engine: Engine, plan: Plan, folder: Path, label: str) -> list[dict[str, Any]]:
+    """Return all responses, by the columns of `evals.store.SAMPLES`: items in order, samples in order within an item.
+
+    folder: where an engine may keep responses until all are complete.
+    """
+    import transformers
+
+    # no progress reports; warnings of lm-eval and transformers stay
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    seed, samples = engine.settings.seed, range(plan.decoding.samples)
+    requests = [
+        Request(item.item_id, sample, prompt.text, per_sample_seed(seed, sample) if engine.own_seeds else seed)
+        for item, prompt in zip(plan.items, plan.prompts, strict=True)
+        for sample in samples
+    ]
+    progress = Progress(f"{label} {plan.benchmark.key}", len(requests))
+    rows = []
+    for request, found in zip(requests, engine.generate(requests, plan.decoding, folder, progress), strict=True):
+        tokens, stop = found.tokens, found.stop
+        if tokens is None and engine.tokenizer is not None:  # not observed: counted by encoding the text again
+            tokens = len(engine.tokenizer.encode(found.text, add_special_tokens=False))
+        if stop == "unknown" and tokens is not None:
+            stop = "length" if tokens >= plan.decoding.max_tokens else "stop"
+        row = request._asdict() | {"prompt_sha256": sha256_bytes(request.prompt.encode())}
+        rows.append(row | {"response": clean(found.text), "stop": stop, "tokens": tokens})
+    return rows
+
+
+def distinct_fraction(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the item mean of (distinct responses - 1) / (samples - 1): 0 all equal, 1 all distinct; None at k = 1."""
+    texts: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        texts[row["item_id"]].append(row["response"])
+    shares = [(len(set(own)) - 1) / (len(own) - 1) for own in texts.values() if len(own) > 1]
+    return sum(shares) / len(shares) if shares else None

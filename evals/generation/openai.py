@@ -82,10 +82,6 @@ def read_journal(path: Path) -> Kept:
     return kept
 
 
-def empty_in(kept: Kept) -> int:
-    return sum(not line["text"].strip() for line in kept.values())
-
-
 async def _content(answer: aiohttp.ClientResponse) -> bytes:
     """Return the body; ValueError for one that is too long."""
     content = bytearray()
@@ -164,8 +160,7 @@ class Endpoint(Engine):
         """Return the settings without those that cannot affect a response, which may change after an error."""
         more = {name: value for name, value in self.settings.more.items() if name == "think_end_token"}
         facts = super().describe() | {"endpoint": self.settings.endpoint, "chat": self.chat, "more": more}
-        del facts["batch_size"]
-        return facts
+        return {name: value for name, value in facts.items() if name != "batch_size"}
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, folder: Path, progress: Progress
@@ -179,13 +174,8 @@ class Endpoint(Engine):
             kept = read_journal(path)
             for line in kept.values():
                 self.refuse_another(line.get("served"), f"the {len(kept)} responses in {path}")
-            # where the previous call ended with too many empty ones, they are requested again
-            if empty_in(kept) > self.settings.empty_limit * len(requests):
-                kept = {key: line for key, line in kept.items() if line["text"].strip()}
-            write_text(path, "".join(json.dumps(line) + "\n" for line in kept.values()))  # without damaged ones
-            self.earlier_seconds = max((line["seconds"] for line in kept.values()), default=0.0)
-            progress.start, before = len(kept), self.served  # read before there is an event loop
-            asyncio.run(self._fill(path, kept, requests, decoding, progress))
+            before = self.served  # read before there is an event loop
+            kept = asyncio.run(self._fill(path, kept, requests, decoding, progress))
             del self.served
             self.refuse_another(before, f"the {len(kept)} responses in {path}")  # replaced while it answered
         lines = [kept[request.item_id, request.sample] for request in requests]
@@ -200,10 +190,16 @@ class Endpoint(Engine):
 
     async def _fill(
         self, path: Path, kept: Kept, requests: Sequence[Request], decoding: Decoding, progress: Progress
-    ) -> None:
-        """Request each response that is not kept, `batch_size` at any time, and add it to `kept` and the journal."""
+    ) -> Kept:
+        """Request each response that is not kept, `batch_size` at any time, add it to the journal, and return all."""
+        full = {key: line for key, line in kept.items() if line["text"].strip()}
+        empty, most_empty = len(kept) - len(full), self.settings.empty_limit * len(requests)
+        if empty > most_empty:  # with which the previous call ended: they are requested again
+            kept, empty = full, 0
+        progress.start = len(kept)
+        write_text(path, "".join(json.dumps(line) + "\n" for line in kept.values()))  # without damaged ones
+        self.earlier_seconds = max((line["seconds"] for line in kept.values()), default=0.0)
         began, failures = time.monotonic() - self.earlier_seconds, Counter[str]()
-        empty, most_empty = empty_in(kept), self.settings.empty_limit * len(requests)
         missing = deque(request for request in requests if (request.item_id, request.sample) not in kept)
 
         async def send(session: aiohttp.ClientSession) -> None:
@@ -237,15 +233,15 @@ class Endpoint(Engine):
         if failures:
             why = failures.most_common(1)[0][0]
             raise MissingInputError(f"{self.url}: {count} ({why}); {rest}; run the same command to go on")
+        return kept
 
     def _body(self, request: Request, decoding: Decoding) -> dict[str, Any]:
-        # With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one.
-        asked: dict[str, Any] = {"messages": json.loads(request.prompt)} if self.chat else {}
-        if not self.chat and self.tokenizer:
-            asked = {"prompt": [prompts.ids(self.tokenizer, request.prompt)]}
-        asked |= {"temperature": float(decoding.temperature)} | ({} if decoding.greedy else {"top_p": decoding.top_p})
-        fixed = {"model": self.settings.model, "max_tokens": decoding.max_tokens, "stop": [], "seed": request.seed}
-        return asked | fixed
+        body = {"model": self.settings.model, "max_tokens": decoding.max_tokens, "stop": [], "seed": request.seed}
+        body |= {"temperature": float(decoding.temperature)} | ({} if decoding.greedy else {"top_p": decoding.top_p})
+        if self.chat or self.tokenizer is None:
+            return body | {"messages": json.loads(request.prompt)}
+        # Token ids: a server would add a begin token to a text that has one.
+        return body | {"prompt": [prompts.ids(self.tokenizer, request.prompt)]}
 
     async def _response(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Drawn | str:
         """Return the response to one request, or the error after `max_retries` attempts."""

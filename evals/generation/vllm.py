@@ -7,19 +7,15 @@ item equal. Here sample s of every item has its own seed, which the samples reco
 from __future__ import annotations
 
 import os
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.caches import engine_caches
 from core.errors import MissingInputError
 from evals.benchmark import Decoding
-from evals.generation.engine import Drawn, Local, Request, construct
-
-if TYPE_CHECKING:
-    from lm_eval.api.model import LM
+from evals.generation.engine import Drawn, Local, Request
 
 
 class Vllm(Local):
@@ -34,46 +30,29 @@ class Vllm(Local):
         seed = {} if decoding.greedy else {"seed": request.seed}
         return super().arguments(request, decoding) | {"skip_special_tokens": True} | seed
 
-    def load(self, max_length: int | None) -> LM:
+    def load(self, max_length: int | None) -> Any:
+        if find_spec("vllm") is None:
+            raise MissingInputError("backend vllm: the package vllm is not installed here; see docs/evaluation.md")
         # before vLLM is imported; the folder is deleted with this object, at the latest at process exit
         self._caches = TemporaryDirectory(prefix="tepo-engine-", ignore_cleanup_errors=True)
         os.environ.update(engine_caches(Path(self._caches.name)))
         # The engine in this process: nothing to end at exit, and an order of batches that repeats (vLLM's advice).
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        return construct(
-            _observed_vllm(),
-            self,
-            pretrained=str(self.folder),
-            batch_size="auto",
-            max_num_seqs=self.batch_size,
-            max_model_len=max_length,
-            dtype=self.settings.dtype,
-            add_bos_token=False,  # the prompts already hold it
-            seed=self.settings.seed,
-        )
+        from lm_eval.models.vllm_causallms import VLLM
 
+        asked = {"max_num_seqs": self.batch_size, "max_model_len": max_length, "seed": self.settings.seed}
+        lm = self.construct(VLLM, batch_size="auto", **asked)
+        own = getattr(lm._config, "eos_token_id", None)
+        self.ends = {*(own if isinstance(own, list) else [own]), lm.tokenizer.eos_token_id}
+        return lm
 
-@cache
-def _observed_vllm() -> type[LM]:
-    if find_spec("vllm") is None:
-        raise MissingInputError("backend vllm: the package vllm is not installed here; see docs/evaluation.md")
-    from lm_eval.models.vllm_causallms import VLLM
+    def batch(self, *args: Any, **arguments: Any) -> Any:
+        """Return vLLM's outputs, and record the responses: VLLM's `_model_generate`."""
+        outputs = self.theirs(*args, **arguments)
+        self.observe(self._found(output.outputs[0]) for output in outputs)
+        return outputs
 
-    class ObservedVLLM(VLLM):
-        def __init__(self, owner: Local, **arguments: Any):
-            super().__init__(**arguments)
-            self.owner = owner
-
-        def _model_generate(self, *args: Any, **arguments: Any) -> Any:
-            outputs = super()._model_generate(*args, **arguments)
-            self.owner.observe(self._found(output.outputs[0]) for output in outputs)
-            return outputs
-
-        def _found(self, answer: Any) -> Drawn:
-            own = getattr(self._config, "eos_token_id", None)
-            ends = {*(own if isinstance(own, list) else [own]), self.tokenizer.eos_token_id}
-            ended = answer.finish_reason == "stop" and bool(answer.token_ids) and answer.token_ids[-1] in ends
-            # the end token is not counted
-            return Drawn(answer.text, len(answer.token_ids) - ended, answer.finish_reason or "unknown")
-
-    return ObservedVLLM
+    def _found(self, answer: Any) -> Drawn:
+        ended = answer.finish_reason == "stop" and bool(answer.token_ids) and answer.token_ids[-1] in self.ends
+        # the end token is not counted
+        return Drawn(answer.text, len(answer.token_ids) - ended, answer.finish_reason or "unknown")

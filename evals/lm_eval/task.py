@@ -18,8 +18,8 @@ from lm_eval.api.task import ConfigurableTask
 
 from core.errors import BenchError, ConfigError
 from core.provenance import ROOT
-from evals import data, store
-from evals.benchmark import GENERATED, Item, benchmark
+from evals import store
+from evals.benchmark import GENERATED, benchmark, load
 from evals.generation import prompts
 from evals.grading import Verdict
 from evals.grading.decide import gold
@@ -39,12 +39,17 @@ class Task(ConfigurableTask):
 
     def download(self, dataset_kwargs: Mapping[str, Any] | None = None, **_: Any) -> None:
         """Read the verified items; exit with one line where they are missing or different."""
+        key = str(self.config.dataset_name)
         try:
-            items = column(str(self.config.dataset_name), os.environ.get(DATA) or ROOT / "results/cache/benchmarks")
+            items = load(benchmark(key), os.environ.get(DATA) or ROOT / "results/cache/benchmarks")
         except BenchError as error:
             print(f"error: {error}; for another folder set {DATA}", file=sys.stderr)
             sys.exit(2)
-        rows = [{name: getattr(item, name) for name in GRADED} for item in items]
+        # Those that count in the benchmark's column: without copies, where the registry leaves them out.
+        unanswered = np.zeros((len(items), 1), bool)
+        every = Samples(tuple(item.item_id for item in items), unanswered, tuple(item.problem for item in items))
+        counted = set(every.column(benchmark(key).duplicates).items)
+        rows = [{name: getattr(item, name) for name in GRADED} for item in items if item.item_id in counted]
         self.dataset = datasets.DatasetDict({"test": datasets.Dataset.from_list(rows)})
 
     def fewshot_context(self, doc: Mapping[str, Any], num_fewshot: int, **options: Any) -> str:
@@ -57,16 +62,6 @@ class Task(ConfigurableTask):
             rendered: str = template(prompts.messages(reading, doc["problem"]))
             return rendered
         return prompts.plain(reading, doc["problem"])
-
-
-def column(key: str, folder: Path | str) -> list[Item]:
-    """Read the items that count in a benchmark's column: without copies, where the registry leaves them out."""
-    entry = benchmark(key)
-    items = data.load(entry, folder)
-    unanswered = np.zeros((len(items), 1), bool)
-    rows = Samples(tuple(item.item_id for item in items), unanswered, tuple(item.problem for item in items))
-    counted = set(rows.column(entry.duplicates).items)
-    return [item for item in items if item.item_id in counted]
 
 
 def score(doc: Mapping[str, Any], results: Sequence[Sequence[str]]) -> dict[str, float]:

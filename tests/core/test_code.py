@@ -110,7 +110,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("models/prompts.py", "def generated_rows(", "def generated_rows(x=1, *, ", {"prompts"}),
     ("models/prompts.py", 'READING = "system"', 'READING = "none"', {"hub prompts"}),
     ("evals/generation/prompts.py", "def build(", "def build(x=1, *, ", {"hub prompts", *DRAWN}),
-    ("evals/generation/draw.py", "", "\nEDITED = 1\n", DRAWN),
+    ("evals/generation/engine.py", "", "\nEDITED = 1\n", DRAWN),
     ("evals/generation/hf.py", "", "\nEDITED = 1\n", DRAWN),
     ("evals/generation/vllm.py", "", "\nEDITED = 1\n", NOTHING),
     ("evals/tasks/synthetic.yaml", "max_tokens: 64", "max_tokens: 65", {"generate syn_mix3"}),

@@ -33,7 +33,8 @@ from core.files import (
 )
 from core.layout import Checkpoint, Results, Run
 from core.provenance import ROOT
-from evals import data, learning_curves, store
+from evals import benchmark as data
+from evals import learning_curves, store
 from evals.scores import read_rows
 from evals.tree import Tree, read_manifest
 from methods.training import spec

@@ -12,7 +12,8 @@ import pytest
 from core.errors import BenchError, ConfigError
 from core.files import write_text
 from core.layout import Checkpoint
-from evals import adopt, data
+from evals import adopt
+from evals import benchmark as data
 from evals.benchmark import benchmark
 from evals.fetch import fetch
 from evals.scores import read_scores

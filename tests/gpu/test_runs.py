@@ -155,7 +155,7 @@ def test_the_engine(name: str, check: Check, place: Place) -> None:
 def test_a_trained_checkpoint_is_evaluated(backend: str, check: Check, place: Place) -> None:
     """Drawn twice, graded; greedily in float32: in bfloat16 rounding would decide between random weights' words."""
     from evals import fetch, store
-    from evals.data import select
+    from evals.benchmark import select
 
     run, data = place.folder / "trl tepo", place.folder / "data"
     if not (run / "run.json").is_file():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.errors import BenchError
-from evals import benchmark, data
+from evals import benchmark
 from models import registry, training_data
 from tests.evals.generation.tiny import save_tiny
 from tests.workflow.conftest import copy_of, run_snakemake
@@ -139,10 +139,10 @@ def test_what_cannot_be_used_is_one_line_before_any_job(case: str, tmp_path: Pat
 
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="aime24: is the key of another benchmark"):
-        data.own(problems(tmp_path / "aime24.jsonl", 3))
+        benchmark.own(problems(tmp_path / "aime24.jsonl", 3))
     for name in ("all", "avg_pooled", "задачи"):
         with pytest.raises(BenchError, match="cannot be the key of a benchmark; rename the file"):
-            data.own(problems(tmp_path / f"{name}.jsonl", 3))
+            benchmark.own(problems(tmp_path / f"{name}.jsonl", 3))
     same = problems(tmp_path / "sums.jsonl", 3)
     with pytest.raises(BenchError, match="sums is given twice"):
         planned(tmp_path, benchmarks=f"{same},{same.parent}/./sums.jsonl")

@@ -18,11 +18,11 @@ import yaml
 from core.errors import BusyError, ConfigError, CorruptInputError, MissingInputError
 from core.files import locked
 from core.provenance import ROOT
-from evals import data, generate
+from evals import benchmark as data
+from evals import generate
 from evals.benchmark import PAPER, benchmark
 from evals.generation import openai
-from evals.generation.draw import make_plan
-from evals.generation.engine import JOURNAL, Settings, arguments, engine, per_sample_seed
+from evals.generation.engine import JOURNAL, Settings, arguments, engine, make_plan, per_sample_seed
 from tests import planted
 from tests.evals.conftest import KEY, Answer, Server, completion, echo, few, read_responses
 

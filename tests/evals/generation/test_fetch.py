@@ -10,7 +10,7 @@ import pytest
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.files import write_text
 from core.provenance import ROOT
-from evals import arithmetic, benchmark, data, fetch
+from evals import arithmetic, benchmark, fetch
 from evals.benchmark import Benchmark, Decoding
 from tests.evals.conftest import Server
 from tests.merged_config import load
@@ -21,7 +21,7 @@ OTHER = [*ROWS[:-1], {"question": "What else?", "gold": 1}]
 PATH = "/someone/sets/folder/doubles.jsonl"
 BENCHMARK = Benchmark(
     key="doubles", title="Doubles", fields={"problem": "question", "answer": "gold"},
-    sha256=data.content_sha256(data.items(OURS)), n=len(ROWS), licence="invented", prompt="none",
+    sha256=benchmark.content_sha256(benchmark.items(OURS)), n=len(ROWS), licence="invented", prompt="none",
     decoding=Decoding(1, 0.0, 1.0, 64), files=("doubles_set",),
 )  # fmt: skip
 
@@ -59,13 +59,32 @@ def test_a_right_file_is_left_alone_and_a_damaged_one_replaced(
     """By the next source where the first is gone."""
     server.pages["/spare.jsonl"] = (200, {}, lines(ROWS))
     path = fetch.fetch(doubles, tmp_path)
-    assert data.load(doubles, tmp_path)[3].item_id == data.item_id("What is $3+3$?")
+    assert benchmark.load(doubles, tmp_path)[3].item_id == benchmark.item_id("What is $3+3$?")
     whole, before = path.read_bytes(), path.stat().st_mtime_ns
     assert fetch.fetch(doubles, tmp_path).stat().st_mtime_ns == before
     path.write_bytes(whole[:-100])
     with pytest.raises(CorruptInputError):
-        data.load(doubles, tmp_path)
+        benchmark.load(doubles, tmp_path)
     assert fetch.fetch(doubles, tmp_path).read_bytes() == whole
+
+
+def test_an_address_of_the_hub_follows_the_hubs_variables(
+    server: Server, doubles: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HF_ENDPOINT replaces the host; under HF_HUB_OFFLINE nothing is requested there."""
+    from huggingface_hub import constants
+
+    path = "datasets/someone/doubles/resolve/main/test.jsonl"
+    asked = doubles.model_copy(update={"sources": (doubles.sources[0], fetch.HUB + path)})
+    server.pages[f"/{path}"] = (200, {}, lines(ROWS))
+    monkeypatch.setattr(constants, "ENDPOINT", server.address)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(MissingInputError, match=rf"{fetch.HUB}{path}: cannot be downloaded \(HF_HUB_OFFLINE") as caught:
+        fetch.fetch(asked, tmp_path)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    assert fetch.fetch(asked, tmp_path).read_text() == benchmark.text(benchmark.items(OURS))
 
 
 @pytest.mark.parametrize(("name", "content"), [("doubles.jsonl", lines(ROWS)), ("doubles_set.jsonl", lines(OURS))])
@@ -75,7 +94,7 @@ def test_a_mirror_needs_no_network_and_is_verified(name: str, content: bytes, tm
         fetch.fetch(BENCHMARK, tmp_path, mirror=tmp_path / "mirror")
     write_text(file, content)
     found = fetch.fetch(BENCHMARK, tmp_path / "a", mirror=tmp_path / "mirror")
-    assert found.read_text() == data.text(data.items(OURS))
+    assert found.read_text() == benchmark.text(benchmark.items(OURS))
     write_text(file, lines(OTHER))
     with pytest.raises(CorruptInputError, match="content sha256"):  # trusted no more than a download
         fetch.fetch(BENCHMARK, tmp_path / "out", mirror=tmp_path / "mirror")
@@ -97,7 +116,7 @@ def test_a_users_mistake_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
             fetch.main()
         assert "\n" not in str(caught.value)
     with pytest.raises(MissingInputError, match=r"python -m evals.fetch --benchmarks amc --data"):
-        data.load(benchmark.benchmark("amc"), tmp_path)
+        benchmark.load(benchmark.benchmark("amc"), tmp_path)
     write_text(tmp_path / "evals/tasks/a.yaml", "mine: {titel: Mine}")
     monkeypatch.setattr(benchmark, "ROOT", tmp_path)
     benchmark._registry.cache_clear()
@@ -117,14 +136,14 @@ def test_entries_are_complete_and_held_out_and_the_papers_have_its_denominators_
     found = [benchmark.benchmark(key) for key in benchmark.PAPER]
     assert {b.key: (b.n, b.responses, b.decoding.temperature) for b in found} == PAPER
     assert {(b.decoding.top_p, b.decoding.max_tokens, b.prompt) for b in found} == {(1.0, 8192, "system")}
-    assert tuple(b.key for b in data.select(["all"])) == benchmark.keys()[:7] == tuple(PAPER)
+    assert tuple(b.key for b in benchmark.select(["all"])) == benchmark.keys()[:7] == tuple(PAPER)
     for key, one in benchmark._registry().items():
         assert one.synthetic == key.startswith("syn_")
         assert (one.stands_for in benchmark.PAPER) == (key not in benchmark.PAPER), key
         assert one.synthetic or re.search("/[0-9a-f]{40}/", one.sources[0]), f"{key}: a commit, not a branch"
         if one.synthetic:
-            items = data.items(one.make())
-            data.verify(one, items, key)
+            items = benchmark.items(one.make())
+            benchmark.verify(one, items, key)
             assert all(arithmetic.is_test(item.problem) for item in items), key
             assert len({item.item_id for item in items}) == one.n, key
     for scale in ("quick", "embedded", "smollm"):  # each stands for one of the paper's, in its order

@@ -17,9 +17,10 @@ from core.errors import BenchError, ConfigError
 from core.files import write_text
 from core.layout import Results
 from core.provenance import sha256_bytes, sha256_file
-from evals import arithmetic, benchmark, data, generate
+from evals import arithmetic, benchmark, generate
 from evals import run as evals_run
-from evals.generation import draw, prompts
+from evals.generation import engine as drawing
+from evals.generation import prompts
 from evals.generation.engine import Settings, engine
 from evals.generation.hf import HuggingFace
 from evals.generation.prompts import INSTRUCTION
@@ -60,7 +61,7 @@ def test_the_rows_are_those_asked_for_in_order_and_the_record_is_true(drawn: Pat
         found, entry = rows(drawn, key), record["benchmarks"][key]
         assert [(row.item_id, row.sample, row.prompt) for row in found] == [
             (item.item_id, sample, f"<bos>{item.problem}")
-            for item in data.load(few(key), quick_data)
+            for item in benchmark.load(few(key), quick_data)
             for sample in range(few(key).decoding.samples)
         ]
         assert all(row.prompt_sha256 == sha256_bytes(row.prompt.encode()) for row in found)
@@ -105,7 +106,7 @@ def test_an_interrupted_run_goes_on_with_the_next_benchmark_and_a_finished_one_l
     drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The outputs may be deleted, as Snakemake does before it reruns a job: finished benchmarks are kept."""
-    real, asked = draw.draw, []
+    real, asked = drawing.draw, []
 
     def killed(engine: Any, plan: Any, *given: Any) -> Any:
         asked.append(plan.benchmark.key)
@@ -113,7 +114,7 @@ def test_an_interrupted_run_goes_on_with_the_next_benchmark_and_a_finished_one_l
             raise KeyboardInterrupt
         return real(engine, plan, *given)
 
-    monkeypatch.setattr(draw, "draw", killed)
+    monkeypatch.setattr(drawing, "draw", killed)
     with pytest.raises(KeyboardInterrupt):
         run(tiny, quick_data, tmp_path)
     assert not (tmp_path / "samples.json").exists()
@@ -143,7 +144,7 @@ def test_what_is_damaged_or_answers_another_question_is_drawn_again(
         with pytest.raises(KeyboardInterrupt, match=GREEDY):
             run(change.pop("model", tiny), quick_data, finished, (GREEDY,), **change)
 
-    monkeypatch.setattr(draw, "draw", no_draw)
+    monkeypatch.setattr(drawing, "draw", no_draw)
     for change in changes:
         drawn_again(**change)
     run(tiny, quick_data, finished, (GREEDY,))  # alone, as it was drawn beside another benchmark
@@ -162,15 +163,15 @@ def test_what_is_damaged_or_answers_another_question_is_drawn_again(
 
 
 def test_a_short_model_leaves_the_response_what_its_longest_prompt_does_not_need(tiny: Path, quick_data: Path) -> None:
-    items = data.load(few(SAMPLED), quick_data)
+    items = benchmark.load(few(SAMPLED), quick_data)
     asked = engine("hf", Settings(str(tiny), seed=1))
     for positions, response in ((None, 64), (73, 64), (72, 63), (10, 1)):  # the longest prompt has 9 tokens
         vars(asked)["positions"] = positions
-        found = draw.make_plan(asked, few(SAMPLED), items)
+        found = drawing.make_plan(asked, few(SAMPLED), items)
         assert found.decoding.max_tokens == response, positions
     vars(asked)["positions"] = 9
     with pytest.raises(ConfigError, match="syn_mix3: a prompt of 9 tokens, the model has 9 positions"):
-        draw.make_plan(asked, few(SAMPLED), items)
+        drawing.make_plan(asked, few(SAMPLED), items)
 
 
 PROBLEM = "What is $3+4$?"

@@ -18,7 +18,7 @@ import pytest
 from core.errors import BenchError, ConfigError
 from core.files import write_json, write_text
 from core.provenance import ROOT, sha256_file
-from evals import data
+from evals import benchmark as data
 from evals.benchmark import definition
 from evals.grade import grade
 from evals.grading import Verdict
