@@ -22,9 +22,8 @@ from core.errors import CorruptInputError, Parser, hint
 from core.files import write_json
 from core.progress import Progress
 from core.provenance import sha256_file
-from evals import benchmark as data
 from evals import store
-from evals.benchmark import defined
+from evals.benchmark import defined, found_in, load
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, grader_version, versions
 
@@ -44,14 +43,14 @@ def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] = ()) 
     with Grader() as grader:
         for key, drawn in sampled.items():
             benchmark, source, target = defined(key, folder), samples / f"{key}.parquet", out / f"{key}.parquet"
-            facts = {"data_sha256": sha256_file(data.found_in(folder, benchmark)), "thoughts": [*thoughts]}
+            facts = {"data_sha256": sha256_file(found_in(folder, benchmark)), "thoughts": [*thoughts]}
             facts |= {"samples_sha256": drawn["sha256"], "grader_version": grader_version()}
             graded = {"thoughts": []} | entries.get(key, {})  # older records have none
             if graded | facts == graded and target.is_file() and graded["sha256"] == sha256_file(target):
                 print(f"{key}: grades are there, of these samples and by this grader")
                 continue
             rows = store.read_samples(source, drawn)
-            items = {item.item_id: item for item in data.load(benchmark, folder)}
+            items = {item.item_id: item for item in load(benchmark, folder)}
             if strange := sorted(set(rows["item_id"]) - set(items)):
                 raise CorruptInputError(
                     f"{source}: item {strange[0]!r} (and {len(strange) - 1} more) is not in {folder} "
