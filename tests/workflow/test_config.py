@@ -128,7 +128,8 @@ def test_a_variant_and_a_control_are_in_the_specification_and_in_the_record_of_t
         spec.check(document)
     written = made.content()
     changes = {name: body["changes"] for name, body in written["variants"].items() if name != "slow"}
-    assert changes == {"coin": {"reward": "coin"}, "format": {"reward": "format"}, "again": {"stream": 1}}
+    own = {"coin": {"reward": "coin"}, "format": {"reward": "format"}, "again": {"stream": 1}}
+    assert changes == own | {"flat": {"training.kl_target": 0.012}}
     assert written["settings"]["variants.coin.reward"] == "coin"
 
 
@@ -165,7 +166,7 @@ def test_quick_plans_each_thing_once(dry_run: Snakemake) -> None:
     assert said.returncode == 0, said.stdout + said.stderr
     # One argument of a command may be 128 KiB long, 3,600 checkpoints are longer.
     assert re.search(r"--checkpoints @logs/quick/asked/[0-9a-f]{12}/checkpoints\.txt", said.stdout)
-    expected = {"base": 1, "prompts": 1, "train": 4, "benchmark_data": 7, "generate": 5, "grade": 5, "score": 1}
+    expected = {"base": 1, "prompts": 1, "train": 6, "benchmark_data": 7, "generate": 5, "grade": 5, "score": 1}
     assert {name: planned(said.stdout).get(name) for name in expected} == expected
 
 

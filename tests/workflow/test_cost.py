@@ -71,7 +71,7 @@ def test_the_plan_is_a_target_that_runs_no_job(clone: Path) -> None:
     assert said.returncode == 0, said.stderr
     first, _, train, generate, *_ = said.stdout.splitlines()
     assert (first, train.split()[:3], generate.split()[:3]) == (
-        "quick: Quick run", ["train", "4", "4"], ["generate", "5", "5"]
+        "quick: Quick run", ["train", "6", "6"], ["generate", "5", "5"]
     )  # fmt: skip
     assert not any((clone / folder).exists() for folder in ("results", "logs"))
 
