@@ -231,7 +231,7 @@ def test_a_dry_run_needs_neither_conda_nor_slurm(clone: Path, tmp_path: Path) ->
         run_snakemake(clone, *words, *more, environment=environment) for more in ((), ("--config", "results=mine"))
     )
     site.unlink()
-    assert planned(done.stdout).get("train") == 4, done.stdout + done.stderr
+    assert planned(done.stdout).get("train") == 6, done.stdout + done.stderr
     for said, folder in ((done.stdout, f"{tmp_path}/site"), (other.stdout, "mine")):
         assert f"--data {tmp_path}/data --seed 1234 --out {folder}/quick/samples/" in said
 
