@@ -80,6 +80,8 @@ def pairs(tree: Tree, a: str, b: str, compared: str | None = None) -> Pairs:
     sides = a.split(","), b.split(",")
     if len(sides[0]) != len(sides[1]):
         raise ConfigError(f"command line: {a} and {b}: must be as many methods on each side")
+    if len({name if name in (BASE, START) else "" for name in sides[1]}) > 1:
+        raise ConfigError(f"command line: {b}: {BASE} and {START} cannot be averaged with others; compare them alone")
     if len(sides[0]) > 1:
         return [pair for one, other in zip(*sides, strict=True) for pair in pairs(tree, one, other, compared)]
     keys_a, keys_b = (_keys(tree, a if name == START else name, compared) for name in (a, b))
@@ -113,16 +115,22 @@ def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
     return {model: method for (model, row), method in values.items() if row == name}
 
 
-def lines(tree: Tree, found: Pairs, benchmarks: Sequence[str] = tuple(SCORES)) -> list[dict[str, Any]]:
-    """Return a row for each model and measure that at least one pair has; intervals need two pairs. benchmarks: the
-    ones whose scores are compared. needed: clean models (without them: seeds) that find the difference."""
+def lines(
+    tree: Tree, found: Pairs, benchmarks: Sequence[str] = tuple(SCORES), averaged: int = 1
+) -> list[dict[str, Any]]:
+    """Return a row for each model and measure that at least one pair has; intervals need two pairs.
+
+    benchmarks: the ones whose scores are compared. averaged: pairs of a seed; seeds without one of them are left out.
+    needed: clean models (without them: seeds) that find the difference.
+    """
     out = []
     for model in dict.fromkeys(a.model for a, _ in found):
         own: dict[int, list[tuple[Run, Run]]] = {}
         for pair in (pair for pair in found if pair[0].model == model):
             own.setdefault(pair[0].seed, []).append(pair)
-        most = max(map(len, own.values()))  # more than one are averaged, where a seed has all of them
-        whole = {seed: several for seed, several in own.items() if len(several) == most}
+        whole = {seed: several for seed, several in own.items() if len(several) == averaged}
+        if not whole:
+            continue
         steps = sorted({step for several in whole.values() for a, _ in several for step in tree.runs[a]["steps"]})
         one, other = next(iter(whole.values()))[0]
         # Where nothing is evaluated (yet) there are only curves; the model before RL has only scores.
@@ -212,7 +220,8 @@ def _methods(args: Any) -> str:
     for key in args.benchmarks or ():
         if key not in (known := [str(own["key"]) for own in tree.benchmarks]):
             raise unknown("command line", "--benchmarks", key, known)
-    measured = lines(tree, pairs(tree, args.a, args.b, args.compared), args.benchmarks or tuple(SCORES))
+    found = pairs(tree, args.a, args.b, args.compared)
+    measured = lines(tree, found, args.benchmarks or tuple(SCORES), len(args.a.split(",")))
     names = {line["measure"].partition(" after ")[0] for line in measured}
     lacking = [key for key in args.benchmarks or () if key not in names]
     if lacking or not measured:  # without curves (the model before RL), nothing may be left to compare

@@ -87,33 +87,36 @@ def at_equal_movement(tree: Tree) -> Iterator[str]:
     """Yield how far methods moved the policy and what they learnt, at the tree's settings and where each rollout had a
     KL to meet; nothing without such runs, or where `report.convergence` has not run."""
     path, variants = tree.layout.figures / "convergence.csv", tree.matrix.get("variants") or {}
-    matched = [name for name, variant in variants.items() if "training.kl_target" in variant["changes"]]
+    matched = [name for name, variant in variants.items() if list(variant["changes"]) == ["training.kl_target"]]
     if not (matched and path.exists()):
         return
-    rows = read_csv(path, "the measures of the runs", ("model", "method", "area", "movement"))
-    runs: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+    rows = read_csv(path, "the measures of the runs", ("model", "method", "seed", "area", "movement"))
+    runs: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}  # model, method -> seed -> measures
     for row in rows:
         if row["area"] and row["movement"]:
-            runs.setdefault((row["model"], row["method"]), []).append(row)
-
-    def side(model: str, method: str, measure: str) -> float:
-        return fmean(float(row[measure]) for row in runs[model, method])
+            runs.setdefault((row["model"], row["method"]), {})[row["seed"]] = row
 
     for model, name in ((str(model["key"]), name) for model in tree.models for name in matched):
         pairs = {key: f"{key}@{name}" for of, key in runs if of == model and (model, f"{key}@{name}") in runs}
         if len(pairs) < 2:
             continue
-        titles = [str(tree.methods[key]["title"]) for key in pairs]
+        seeds = set.intersection(*(set(runs[model, key]) for pair in pairs.items() for key in pair))
+        if not seeds:
+            continue
+
         own, equal = (
             ", ".join(
-                f"{title} {100 * side(model, key, 'area'):.1f} % at {side(model, key, 'movement'):.4f} nats"
-                for title, key in zip(titles, keys, strict=True)
+                f"{tree.methods[key]['title']} {100 * area:.1f} % at {movement:.4f} nats"
+                for key, own in zip(pairs, methods, strict=True)
+                for area, movement in [
+                    [fmean(float(runs[model, own][seed][name]) for seed in seeds) for name in ("area", "movement")]
+                ]
             )
-            for keys in (pairs, pairs.values())
+            for methods in (pairs, pairs.values())
         )
         yield f"Right answers in training, and how far a rollout moves the policy: {own}."
         yield f"The same with {variants[name]['title']} for each: {equal}."
-        if len(runs[model, next(iter(pairs))]) == 1:
+        if len(seeds) == 1:
             yield "One seed: an illustration. The experiment is in docs/findings.md."
 
 

@@ -254,18 +254,19 @@ def _typed(kind: Any, value: Any) -> Any:
     """Return command-line text such as 4 or a,b as the declared `kind`. Values that do not fit stay unchanged, for
     later validation."""
     kinds = _kinds(kind)
-    inner = {typing.get_origin(each): typing.get_args(each)[-1] for each in kinds if typing.get_args(each)}
+    arguments = {typing.get_origin(each): typing.get_args(each) for each in kinds if typing.get_args(each)}
+    inner = {kind: own[0] if kind is tuple else own[-1] for kind, own in arguments.items()}
     if isinstance(value, Mapping):
         models = [each for each in kinds if isinstance(each, type) and issubclass(each, Declared)]
         # Pydantic has removed the outer `Annotated` from these.
         fields = {name: field.annotation for model in models[:1] for name, field in model.model_fields.items()}
         return {key: _typed(fields.get(key, inner.get(dict, object)), entry) for key, entry in value.items()}
-    if list in inner:
-        scalar = bool({int, float} & set(kinds)) and "," not in str(value)  # `kl_target` is one number or several
-        if isinstance(value, str) and value != "null" and not scalar:
-            value = [one for part in value.split(",") if part.strip() for one in _range(part.strip(), inner[list])]
+    if (item := inner.get(list, inner.get(tuple))) is not None:
+        one_number = float in kinds and "," not in str(value)  # `kl_target` is one number or several
+        if isinstance(value, str) and value != "null" and not one_number:
+            value = [one for part in value.split(",") if part.strip() for one in _range(part.strip(), item)]
         if isinstance(value, list):
-            return [_typed(inner[list], entry) for entry in value]
+            return [_typed(item, entry) for entry in value]
     if isinstance(value, str):
         if types.NoneType in kinds and value == "null":
             return None

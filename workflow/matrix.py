@@ -125,7 +125,7 @@ def plan(config: Mapping[str, Any], where: Where = lambda path: "config") -> lis
                     rows.setdefault(run, text + at)
                     kept = steps.setdefault(run, {})
                     kept |= {step: kept.get(step, False) or block.get("evaluate", True) for step in block["steps"]}
-    # A run that another follows is planned with it, as long as that one, and evaluated only where a block says so.
+    # A run that another follows is planned too, for at least as many rollouts; blocks decide whether it is evaluated.
     for run in list(rows):
         if (leader := followed(config, run, where)) is not None:
             rows.setdefault(leader, leader.method)
@@ -140,9 +140,11 @@ def plan(config: Mapping[str, Any], where: Where = lambda path: "config") -> lis
 def followed(config: Mapping[str, Any], run: Run, where: Where = lambda path: "config") -> Run | None:
     """Return the run whose movement a run follows by `training.kl_target.yoke`, or None."""
 
+    def settings(variant: str | None) -> Mapping[str, Any]:
+        return {**config["training"], **config["variants"].get(variant, {}).get("training", {})}
+
     def yoke(variant: str | None) -> str | None:
-        settings = {**config["training"], **config["variants"].get(variant, {}).get("training", {})}
-        target = settings.get("kl_target")
+        target = settings(variant).get("kl_target")
         return str(target["yoke"]) if isinstance(target, Mapping) else None
 
     if (text := yoke(run.variant)) is None:
@@ -157,6 +159,9 @@ def followed(config: Mapping[str, Any], run: Run, where: Where = lambda path: "c
             f"{at}: {key}: {text!r} follows another run itself; set kl_target of one variant only, or name a run "
             "with a movement of its own"
         )
+    own, least = (settings(each).get("rollouts") for each in (variant, run.variant))
+    if own is not None and own < (least or 0):
+        raise ConfigError(f"{at}: {key}: {text!r} has {own} rollouts, {run.method} {least}; set as many for both")
     return Run(run.model, canonical(config, name, at, key) + ("" if variant is None else f"@{variant}"), run.seed)
 
 

@@ -271,8 +271,11 @@ def kl_targets(spec: Spec) -> tuple[float, ...] | None:
     if spec.yoke is None:
         return target if isinstance(target, tuple) else None
     try:
+        # a KL of nearly 0 may have been rounded below it
         found = {
-            int(row["rollout"]): float(row["kl_step"]) for row in read_growing_csv(Path(spec.yoke)) if row["kl_step"]
+            int(row["rollout"]): max(0.0, float(row["kl_step"]))
+            for row in read_growing_csv(Path(spec.yoke))
+            if row["kl_step"]
         }
         return tuple(found[rollout] for rollout in range(1, rollouts + 1))
     except (KeyError, ValueError) as error:

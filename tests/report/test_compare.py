@@ -139,12 +139,16 @@ def test_two_methods_have_the_paired_t_test_over_clean_models_and_a_verdict(monk
 def test_several_pairs_are_averaged_by_seed_and_a_run_is_compared_with_its_start() -> None:
     tree = open_tree(KEPT / "matched")
     flat, far = (areas("matched", "tepo" + at) - areas("matched", "grpo" + at) for at in ("", "@far"))
-    (line, *_) = compare.lines(tree, compare.pairs(tree, "tepo,tepo@far", "grpo,grpo@far"))
+    (line, *_) = compare.lines(tree, compare.pairs(tree, "tepo,tepo@far", "grpo,grpo@far"), averaged=2)
     test = stats.ttest_1samp((flat + far) / 2, 0)
     assert (line["measure"], line["pairs"], line["units"]) == ("area", 8, 8)
     assert [line["difference"], line["p"]] == pytest.approx([(flat + far).mean() / 2, test.pvalue], rel=1e-9)
     with pytest.raises(ConfigError, match="tepo and grpo,grpo@far: must be as many methods on each side"):
         compare.pairs(tree, "tepo", "grpo,grpo@far")
+    with pytest.raises(ConfigError, match="grpo,start: base and start cannot be averaged with others"):
+        compare.pairs(tree, "tepo,tepo@far", "grpo,start")
+    one = compare.pairs(tree, "tepo", "grpo")
+    assert compare.lines(tree, one, averaged=2) == [], "no seed has both pairs"
     (line,) = compare.lines(tree, compare.pairs(tree, "tepo@far", "start"))
     first = [curve.reward.iloc[0] for curve in curves("matched", "tepo@far").values()]
     assert (line["measure"], line["mean_b"]) == ("final", pytest.approx(sum(first) / 8))

@@ -155,6 +155,15 @@ def test_snakemake_reads_a_converted_entry_as_what_was_meant(entries: list[str],
 QUICK_TREE = ("--configfile", "config/quick.yaml")
 
 
+@pytest.mark.parametrize(
+    ("typed", "target"),
+    [("0.02", 0.02), ("0.02,0.01", [0.02, 0.01]), ("null", None), ({"yoke": "tepo"}, {"yoke": "tepo"})],
+)
+def test_a_movement_on_the_command_line_is_a_number_a_list_or_a_method(typed: Any, target: Any) -> None:
+    config, _ = configuration.resolved([EMBEDDED], {"training": {"kl_target": typed}})
+    assert config["training"]["kl_target"] == target
+
+
 def planned(output: str) -> dict[str, int]:
     """Jobs by rule, from the table that `snakemake -n` prints."""
     return {name: int(count) for name, count in re.findall(r"^([a-z_0-9]+) +(\d+)$", output, re.MULTILINE)}
