@@ -18,6 +18,7 @@ from core.provenance import ROOT
 from methods import adapters, catalog, train
 from methods.adapters import adapter, trl, verl
 from methods.adapters.verl import config as verl_config
+from methods.training import rollouts
 from methods.training import spec as specs
 from methods.training.spec import Spec
 from tests.adapters import worlds
@@ -106,6 +107,12 @@ def test_trl_gets_equal_micro_batches(world: Path) -> None:
 
 def prompts(count: int, more: str = "") -> list[dict[str, str]]:
     return [{"prompt": f"<bos>{i}{more}", "answer": "1"} for i in range(count)]
+
+
+def test_a_followed_movement_that_rounded_below_zero_counts_as_none(world: Path, tmp_path: Path) -> None:
+    (tmp_path / "curve.csv").write_text("rollout,kl_step\n1,\n1,-1e-09\n2,0.25\n")
+    spec = worlds.spec(world, kl_target={"yoke": "tepo"}, yoke=str(tmp_path / "curve.csv"))
+    assert rollouts.kl_targets(specs.check(spec)) == (0.0, 0.25)
 
 
 LONG = "line 1: prompt: 62 tokens and a response of 8 exceed the model's 64 positions"

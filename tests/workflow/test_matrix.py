@@ -56,6 +56,8 @@ def test_a_run_that_another_follows_is_planned_with_it() -> None:
         "twice": {"title": "", "training": {"kl_target": {"yoke": "tepo@as_kl"}}},
         "lost": {"title": "", "training": {"kl_target": {"yoke": "tepo@hit"}}},
         "hot": {"title": "", "training": {"learning_rate": 2e-4}},
+        "short": {"title": "", "training": {"rollouts": 6}},
+        "as_short": {"title": "", "training": {"kl_target": {"yoke": "tepo@short"}}},
     }
     block = {"models": ["tiny_qwen2"], "methods": ["grpo"], "seeds": [3], "steps": [5]}
 
@@ -70,6 +72,8 @@ def test_a_run_that_another_follows_is_planned_with_it() -> None:
         planned("twice")
     with pytest.raises(ConfigError, match=r"unknown value 'hit'; allowed: .*; nearest: hot"):
         planned("lost")
+    with pytest.raises(ConfigError, match=r"'tepo@short' has 6 rollouts, grpo@as_short 12; set as many for both"):
+        planned("as_short")
     own = CONFIGS["embedded"]["training"] | {"kl_target": {"yoke": "tepo"}}
     with pytest.raises(ConfigError, match=r"config: training.kl_target.yoke: 'tepo' follows another run itself"):
         matrix.plan(CONFIGS["embedded"] | {"training": own})
