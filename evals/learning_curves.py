@@ -18,7 +18,7 @@ from core.errors import CorruptInputError, unknown
 from core.files import read_csv
 from core.layout import REFERENCE, Checkpoint, Run
 from evals.tree import Tree
-from methods.training.movement import MISS
+from methods.training.movement import is_miss
 
 # One run's curve.csv: a row per update, aggregated into one figure per rollout.
 
@@ -199,15 +199,16 @@ def measure_run(tree: Tree, run: Run) -> RunMeasures:
 
 
 def missed_targets(tree: Tree, run: Run) -> tuple[int, int]:
-    """Return how many rollouts missed the KL of `training.kl_target` by more than `MISS`, and how many have one."""
+    """Return how many rollouts missed the KL of `training.kl_target` and how many have one."""
     target: Any = (tree.record(run) or {"spec": {"training": {}}})["spec"]["training"].get("kl_target")
     if target is None:
         return 0, 0
     curve = read_curve(tree.layout.run(run) / "curve.csv")
-    reached, recorded = curve.series(["kl_step"]), "kl_target" in curve.rollouts[0][0]  # not in the oldest trees
-    targets = curve.series(["kl_target"]) if recorded else [float(target)] * len(reached)
-    pairs = [(kl or 0.0, wanted) for kl, wanted in zip(reached, targets, strict=True) if wanted is not None]
-    return sum(abs(kl - wanted) > MISS * wanted for kl, wanted in pairs), len(pairs)
+    if "kl_missed" in curve.rollouts[0][0]:
+        missed = curve.known("kl_missed")
+    else:  # of a tree made before this column, when the target was one number
+        missed = [is_miss(float(target), reached) for reached in curve.series(["kl_step"])]
+    return int(sum(missed)), len(missed)
 
 
 def figure(tree: Tree, checkpoint: Checkpoint, key: str) -> float | None:

@@ -77,13 +77,6 @@ def pairs(tree: Tree, a: str, b: str, compared: str | None = None) -> Pairs:
     a sweep are skipped, as in the tables. Raises ConfigError for an unknown method, MissingInputError for no pair.
     """
     found = []
-    sides = a.split(","), b.split(",")
-    if len(sides[0]) != len(sides[1]):
-        raise ConfigError(f"command line: {a} and {b}: must be as many methods on each side")
-    if len({name if name in (BASE, START) else "" for name in sides[1]}) > 1:
-        raise ConfigError(f"command line: {b}: {BASE} and {START} cannot be averaged with others; compare them alone")
-    if len(sides[0]) > 1:
-        return [pair for one, other in zip(*sides, strict=True) for pair in pairs(tree, one, other, compared)]
     keys_a, keys_b = (_keys(tree, a if name == START else name, compared) for name in (a, b))
     if BASE in keys_a.values():
         raise ConfigError(f"command line: {BASE} is not a run: it can only be subtracted; write it second")
@@ -101,6 +94,24 @@ def pairs(tree: Tree, a: str, b: str, compared: str | None = None) -> Pairs:
     return found
 
 
+def contrasts(tree: Tree, a: str, b: str, compared: str | None = None) -> list[Pairs]:
+    """Return the pairs of each model and seed that has all of them: several methods, with commas, are paired in order.
+
+    Raises the errors of `pairs`, and ConfigError for sides that cannot be paired.
+    """
+    sides = a.split(","), b.split(",")
+    if len(sides[0]) != len(sides[1]):
+        raise ConfigError(f"command line: {a} and {b}: must be as many methods on each side")
+    if len({name if name in (BASE, START) else "" for name in sides[1]}) > 1:
+        raise ConfigError(f"command line: {b}: {BASE} and {START} cannot be averaged with others; compare them alone")
+    every = [pairs(tree, one, other, compared) for one, other in zip(*sides, strict=True)]
+    by_place = [{(pair[0].model, pair[0].seed): pair for pair in found} for found in every]
+    whole = [place for place in by_place[0] if all(place in found for found in by_place)]
+    if not whole:
+        raise MissingInputError(f"{tree.given}: no finished seed has all of {a} and {b}")
+    return [[found[place] for found in by_place] for place in whole]
+
+
 def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
     """Return by model the key of the method `name` (a key or configured name); in a sweep at its value, which may
     differ between models."""
@@ -115,33 +126,28 @@ def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
     return {model: method for (model, row), method in values.items() if row == name}
 
 
-def lines(
-    tree: Tree, found: Pairs, benchmarks: Sequence[str] = tuple(SCORES), averaged: int = 1
-) -> list[dict[str, Any]]:
-    """Return a row for each model and measure that at least one pair has; intervals need two pairs.
+def lines(tree: Tree, found: Sequence[Pairs], benchmarks: Sequence[str] = tuple(SCORES)) -> list[dict[str, Any]]:
+    """Return a row for each model and measure that at least one seed has; intervals need two seeds.
 
-    benchmarks: the ones whose scores are compared. averaged: pairs of a seed; seeds without one of them are left out.
-    needed: clean models (without them: seeds) that find the difference.
+    found: `contrasts`, averaged in each seed. benchmarks: the ones whose scores are compared. needed: clean models
+    (without them: seeds) that find the difference.
     """
     out = []
-    for model in dict.fromkeys(a.model for a, _ in found):
-        own: dict[int, list[tuple[Run, Run]]] = {}
-        for pair in (pair for pair in found if pair[0].model == model):
-            own.setdefault(pair[0].seed, []).append(pair)
-        whole = {seed: several for seed, several in own.items() if len(several) == averaged}
-        if not whole:
-            continue
-        steps = sorted({step for several in whole.values() for a, _ in several for step in tree.runs[a]["steps"]})
-        one, other = next(iter(whole.values()))[0]
+    for model in dict.fromkeys(each[0][0].model for each in found):
+        of_model = [each for each in found if each[0][0].model == model]
+        steps = sorted({step for each in of_model for a, _ in each for step in tree.runs[a]["steps"]})
+        one, other = of_model[0][0]
         # Where nothing is evaluated (yet) there are only curves; the model before RL has only scores.
-        curves = {BASE: (), one.method: ("final",)}.get(other.method, tuple(CURVE))
-        scored = benchmarks if tree.layout.scores.is_file() and one != other else ()
+        curves = () if other.method == BASE else ("final",) if other == one else tuple(CURVE)
+        scored = benchmarks if tree.layout.scores.is_file() and other != one else ()
         for key, step in [*product(curves, [0]), *((key, step) for step, key in product(steps, scored))]:
             values: dict[int, tuple[float, float]] = {}
-            for seed, several in whole.items():
-                each = [(_figure(tree, a, key, step), _figure(tree, b, key, step, start=a == b)) for a, b in several]
-                if not any(None in pair for pair in each):
-                    values[seed] = fmean(a for a, _ in each), fmean(b for _, b in each)  # type: ignore[misc]
+            for each in of_model:
+                left = [figure(tree, Checkpoint(a, step), key) for a, _ in each]
+                right = [_subtracted(tree, pair, key, step) for pair in each]
+                known = [[value for value in side if value is not None] for side in (left, right)]
+                if known == [left, right]:
+                    values[each[0][0].seed] = fmean(known[0]), fmean(known[1])
             if values:
                 measure = key if key in CURVE else f"{SCORES.get(key, key)} after {step}"
                 row = sizes.contrast(values, tree.clean_models(model), 1.0)
@@ -149,10 +155,11 @@ def lines(
     return out
 
 
-def _figure(tree: Tree, run: Run, key: str, step: int, *, start: bool = False) -> float | None:
-    if start:
-        return read_curve(tree.layout.run(run) / "curve.csv").series(["reward"], "first")[0]
-    return figure(tree, Checkpoint(run, 0 if run.method == BASE else step), key)
+def _subtracted(tree: Tree, pair: tuple[Run, Run], key: str, step: int) -> float | None:
+    one, other = pair
+    if other == one:
+        return read_curve(tree.layout.run(one) / "curve.csv").series(["reward"], "first")[0]
+    return figure(tree, Checkpoint(other, 0 if other.method == BASE else step), key)
 
 
 def verdict(line: Mapping[str, Any], p: float | None = None) -> str:
@@ -201,7 +208,7 @@ def of_own(tree: Tree) -> str:
     every: list[tuple[str, dict[str, Any]]] = []
     for key in dict.fromkeys(key for by_key in own.values() for key in by_key if key != baseline):
         with suppress(ConfigError, MissingInputError):  # the baseline is not trained, or no pair is finished
-            of_key = lines(tree, pairs(tree, key, baseline, compared), [POOLED])
+            of_key = lines(tree, contrasts(tree, key, baseline, compared), [POOLED])
             every += [(own[line["model"]][key].label, line) for line in of_key if key in own[line["model"]]]
     how = "difference [95 % interval] or (two seeds), verdict after Holm's correction"
     out = []
@@ -220,8 +227,7 @@ def _methods(args: Any) -> str:
     for key in args.benchmarks or ():
         if key not in (known := [str(own["key"]) for own in tree.benchmarks]):
             raise unknown("command line", "--benchmarks", key, known)
-    found = pairs(tree, args.a, args.b, args.compared)
-    measured = lines(tree, found, args.benchmarks or tuple(SCORES), len(args.a.split(",")))
+    measured = lines(tree, contrasts(tree, args.a, args.b, args.compared), args.benchmarks or tuple(SCORES))
     names = {line["measure"].partition(" after ")[0] for line in measured}
     lacking = [key for key in args.benchmarks or () if key not in names]
     if lacking or not measured:  # without curves (the model before RL), nothing may be left to compare

@@ -10,8 +10,9 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import unescape
+from itertools import product
 from pathlib import Path
-from statistics import correlation, fmean
+from statistics import correlation
 from typing import Any
 
 from core import errors
@@ -54,21 +55,15 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
     path = tree.layout.figures / "convergence.csv"
     if tree.matrix.get("sweep") or not path.exists():
         return
-    from evals.stats.compare import over_seeds
-
     with written_by(markdown.command("report.convergence", tree)), cells_of(path):
-        columns = "model", "method", "seed", "finished", "area", "movement", "collapsed_at"
-        runs = [run for run in read_csv(path, "the measures of the runs", columns) if run["finished"] == "yes"]
+        runs = _finished(path)
         for block in table["blocks"]:
             model, area, moved = block["rows"][0]["model"], dict[str, float](), list[tuple[float, float]]()
             for row in block["rows"]:
                 of = [run for run in runs if (run["model"], run["method"]) == (model, row["method"])]
-                mean = dict[str, float]()
-                for measure in ("area", "movement"):
-                    if of and all(run[measure] for run in of):  # every seed or none
-                        by_seed = {int(run["seed"]): float(run[measure]) for run in of}
-                        found = over_seeds(by_seed, bounds=(0, math.inf), clusters=tree.clean_models(model))
-                        mean[measure] = float(found.value or 0.0)
+                # every seed or none
+                whole = [measure for measure in ("area", "movement") if of and all(run[measure] for run in of)]
+                mean = {measure: _mean(tree, of, measure) for measure in whole}
                 if "area" in mean:
                     area[row["name"]] = mean["area"]
                     if mean.get("movement") and not any(run["collapsed_at"] for run in of):  # 0: no update
@@ -85,39 +80,47 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
 
 def at_equal_movement(tree: Tree) -> Iterator[str]:
     """Yield how far methods moved the policy and what they learnt, at the tree's settings and where each rollout had a
-    KL to meet; nothing without such runs, or where `report.convergence` has not run."""
+    KL to meet, over the seeds of both; nothing without such runs, or where `report.convergence` has not run."""
     path, variants = tree.layout.figures / "convergence.csv", tree.matrix.get("variants") or {}
     matched = [name for name, variant in variants.items() if list(variant["changes"]) == ["training.kl_target"]]
     if not (matched and path.exists()):
         return
-    rows = read_csv(path, "the measures of the runs", ("model", "method", "seed", "area", "movement"))
-    runs: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}  # model, method -> seed -> measures
-    for row in rows:
-        if row["area"] and row["movement"]:
-            runs.setdefault((row["model"], row["method"]), {})[row["seed"]] = row
+    with written_by(markdown.command("report.convergence", tree)), cells_of(path):
+        runs: dict[tuple[str, str], dict[str, Mapping[str, str]]] = {}  # model, method -> seed -> measures
+        for run in _finished(path):
+            if run["area"] and run["movement"]:
+                runs.setdefault((run["model"], run["method"]), {})[run["seed"]] = run
+        for model, name in product((str(model["key"]) for model in tree.models), matched):
+            keys = [key for of, key in runs if of == model and (model, f"{key}@{name}") in runs]
+            if len(keys) < 2:
+                continue
+            seeds = set.intersection(*(set(runs[model, f"{key}{at}"]) for key in keys for at in ("", f"@{name}")))
+            for at, what in ("", "Right answers in training, and how far a rollout moves the policy"), (
+                f"@{name}", f"The same with {variants[name]['title']} for each",
+            ):  # fmt: skip
+                sides = []
+                for key in keys if seeds else ():
+                    of = [runs[model, f"{key}{at}"][seed] for seed in sorted(seeds)]
+                    area, movement = (_mean(tree, of, measure) for measure in ("area", "movement"))
+                    sides.append(f"{tree.methods[key]['title']} {100 * area:.1f} % at {movement:.4f} nats")
+                if sides:
+                    yield f"{what}: {', '.join(sides)}."
+            if len(seeds) == 1:
+                yield "One seed: an illustration. The experiment is in docs/findings.md."
 
-    for model, name in ((str(model["key"]), name) for model in tree.models for name in matched):
-        pairs = {key: f"{key}@{name}" for of, key in runs if of == model and (model, f"{key}@{name}") in runs}
-        if len(pairs) < 2:
-            continue
-        seeds = set.intersection(*(set(runs[model, key]) for pair in pairs.items() for key in pair))
-        if not seeds:
-            continue
 
-        own, equal = (
-            ", ".join(
-                f"{tree.methods[key]['title']} {100 * area:.1f} % at {movement:.4f} nats"
-                for key, own in zip(pairs, methods, strict=True)
-                for area, movement in [
-                    [fmean(float(runs[model, own][seed][name]) for seed in seeds) for name in ("area", "movement")]
-                ]
-            )
-            for methods in (pairs, pairs.values())
-        )
-        yield f"Right answers in training, and how far a rollout moves the policy: {own}."
-        yield f"The same with {variants[name]['title']} for each: {equal}."
-        if len(seeds) == 1:
-            yield "One seed: an illustration. The experiment is in docs/findings.md."
+def _finished(path: Path) -> list[dict[str, str]]:
+    columns = "model", "method", "seed", "finished", "area", "movement", "collapsed_at"
+    return [run for run in read_csv(path, "the measures of the runs", columns) if run["finished"] == "yes"]
+
+
+def _mean(tree: Tree, runs: Sequence[Mapping[str, str]], measure: str) -> float:
+    """Return the mean of one method's runs on one model: over clean models, which may have unequal numbers of seeds."""
+    from evals.stats.compare import over_seeds
+
+    by_seed = {int(run["seed"]): float(run[measure]) for run in runs}
+    found = over_seeds(by_seed, bounds=(0, math.inf), clusters=tree.clean_models(runs[0]["model"]))
+    return float(found.value or 0.0)
 
 
 def plain(page: str) -> str:

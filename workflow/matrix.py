@@ -52,7 +52,11 @@ def canonical(config: Mapping[str, Any], text: str, where: str, key: str = "meth
         raise ConfigError(f"{where}: {key}: {error}") from error
 
 
-def blocks(config: Mapping[str, Any], where: Where = lambda path: "config") -> list[dict[str, Any]]:
+def _anywhere(path: list[Any]) -> str:
+    return "config"
+
+
+def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str, Any]]:
     """Return the matrix, with `models`, `methods` and `seeds` of the configuration applied.
 
     Each block keeps the requested models and methods; with `methods`, control blocks are dropped. A model or method in
@@ -103,7 +107,7 @@ def _forms(config: Mapping[str, Any], text: str, rows: list[str]) -> list[str]:
     return equal or [row for row in rows if "+" not in text and row.split("+")[0] == text] or [text]
 
 
-def plan(config: Mapping[str, Any], where: Where = lambda path: "config") -> list[Planned]:
+def plan(config: Mapping[str, Any], where: Where = _anywhere) -> list[Planned]:
     """Return all runs of the configuration, each once, in a stable order; raise for unknown names, with the nearest."""
     rows: dict[Run, str] = {}
     steps: dict[Run, dict[int, bool]] = {}  # step -> whether its checkpoint is evaluated
@@ -137,7 +141,7 @@ def plan(config: Mapping[str, Any], where: Where = lambda path: "config") -> lis
     ]
 
 
-def followed(config: Mapping[str, Any], run: Run, where: Where = lambda path: "config") -> Run | None:
+def followed(config: Mapping[str, Any], run: Run, where: Where = _anywhere) -> Run | None:
     """Return the run whose movement a run follows by `training.kl_target.yoke`, or None."""
 
     def settings(variant: str | None) -> Mapping[str, Any]:
@@ -230,12 +234,12 @@ class Matrix:
         merged = {**self.config["training"], **hardware, **self.variant(planned.run).get("training", {})}
         return {**merged, "rollouts": merged["rollouts"] or max(planned.steps)}
 
-    def specification(self, planned: Planned, base: str, prompts: str, yoke: str | None = None) -> dict[str, Any]:
+    def specification(self, planned: Planned, base: str, prompts: str, runs: str = "runs") -> dict[str, Any]:
         """Return the input of `python -m methods.train`: see docs/architecture.md, "A run specification".
 
-        yoke: curve.csv of the run that it follows, if it follows one.
+        runs: folder of the tree's runs, for a run that follows another.
         """
-        run = planned.run
+        run, leader = planned.run, followed(self.config, planned.run)
         return {
             "scale": self.config["scale"],
             "model": run.model,
@@ -249,7 +253,7 @@ class Matrix:
             "checkpoints": list(planned.steps),
             **({} if run.variant is None else {"variant": run.variant}),
             **{key: value for key, value in self.variant(run).items() if key == "stream"},
-            **({} if yoke is None else {"yoke": yoke}),
+            **({} if leader is None else {"yoke": f"{runs}/{leader.path.as_posix()}/curve.csv"}),
         }
 
     def base_name(self, model: str, seed: int) -> str:

@@ -246,12 +246,16 @@ class Plan(Matrix):
     def run_specification(self, planned: Planned, prompts: str) -> str:
         """Return the input of `python -m methods.train`, as one line of JSON."""
         base = self.base(planned.run.model, planned.run.seed).as_posix()
-        return json.dumps(self.specification(planned, base, prompts, self.yoke(planned)), sort_keys=True)
+        return json.dumps(self.specification(planned, base, prompts, self._runs), sort_keys=True)
 
     def yoke(self, planned: Planned) -> str | None:
         """Return curve.csv of the run whose movement a run follows, or None."""
-        leader = matrix.followed(self.config, planned.run)
-        return None if leader is None else (self.results.run(leader) / "curve.csv").as_posix()
+        path: str | None = self.specification(planned, "", "", self._runs).get("yoke")
+        return path
+
+    @property
+    def _runs(self) -> str:
+        return (self.results.root / "runs").as_posix()
 
     def weights(self, checkpoint: Checkpoint) -> Path:
         """Return the folder that is evaluated: a trained checkpoint, or the base in the cache."""

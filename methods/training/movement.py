@@ -133,8 +133,12 @@ def _log(x: float) -> float:
 
 def aim(target: float, scale: float, reached: float | None) -> dict[str, float | None]:
     """Return `AIM` of a rollout. reached: its `kl_step`."""
-    hit = reached is not None and abs(reached - target) <= MISS * target
-    return {"kl_target": target, "kl_scale": scale, "kl_missed": int(not hit)}
+    return {"kl_target": target, "kl_scale": scale, "kl_missed": int(is_miss(target, reached))}
+
+
+def is_miss(target: float, reached: float | None) -> bool:
+    """Return whether a rollout with this `kl_step` missed its target by more than `MISS`, a share of the target."""
+    return reached is None or abs(reached - target) > MISS * target
 
 
 class Update(NamedTuple):

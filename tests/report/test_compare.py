@@ -120,7 +120,7 @@ def areas(tree: str, method: str) -> pd.Series:
 def test_two_methods_have_the_paired_t_test_over_clean_models_and_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)  # pytest may set it: nothing is wrapped outside of a terminal
     tree = open_tree(KEPT / "embedded")
-    line = compare.lines(tree, compare.pairs(tree, "gspo", "grpo"))[0]
+    line = compare.lines(tree, compare.contrasts(tree, "gspo", "grpo"))[0]
     test = stats.ttest_rel(areas("embedded", "gspo"), areas("embedded", "grpo"))
     interval = test.confidence_interval()
     assert (line["model"], line["measure"], line["pairs"]) == ("tiny_qwen2", "area", 8)
@@ -139,17 +139,15 @@ def test_two_methods_have_the_paired_t_test_over_clean_models_and_a_verdict(monk
 def test_several_pairs_are_averaged_by_seed_and_a_run_is_compared_with_its_start() -> None:
     tree = open_tree(KEPT / "matched")
     flat, far = (areas("matched", "tepo" + at) - areas("matched", "grpo" + at) for at in ("", "@far"))
-    (line, *_) = compare.lines(tree, compare.pairs(tree, "tepo,tepo@far", "grpo,grpo@far"), averaged=2)
+    (line, *_) = compare.lines(tree, compare.contrasts(tree, "tepo,tepo@far", "grpo,grpo@far"))
     test = stats.ttest_1samp((flat + far) / 2, 0)
     assert (line["measure"], line["pairs"], line["units"]) == ("area", 8, 8)
     assert [line["difference"], line["p"]] == pytest.approx([(flat + far).mean() / 2, test.pvalue], rel=1e-9)
     with pytest.raises(ConfigError, match="tepo and grpo,grpo@far: must be as many methods on each side"):
-        compare.pairs(tree, "tepo", "grpo,grpo@far")
+        compare.contrasts(tree, "tepo", "grpo,grpo@far")
     with pytest.raises(ConfigError, match="grpo,start: base and start cannot be averaged with others"):
-        compare.pairs(tree, "tepo,tepo@far", "grpo,start")
-    one = compare.pairs(tree, "tepo", "grpo")
-    assert compare.lines(tree, one, averaged=2) == [], "no seed has both pairs"
-    (line,) = compare.lines(tree, compare.pairs(tree, "tepo@far", "start"))
+        compare.contrasts(tree, "tepo,tepo@far", "grpo,start")
+    (line,) = compare.lines(tree, compare.contrasts(tree, "tepo@far", "start"))
     first = [curve.reward.iloc[0] for curve in curves("matched", "tepo@far").values()]
     assert (line["measure"], line["mean_b"]) == ("final", pytest.approx(sum(first) / 8))
 
@@ -181,7 +179,7 @@ def test_a_trees_own_methods_have_verdicts_against_its_baseline(scored_twice: Tr
     names = [line.split(":")[0] for line in shown]
     of = "tiny_qwen2, area under the reward curve", "tiny_qwen2, score after 12, percent"
     assert names == [f"{title}, {what}" for what in of for title in ("Dr. GRPO", "RLOO")]
-    area, _, score, _ = compare.lines(tree, compare.pairs(tree, "dr_grpo", "grpo"))
+    area, _, score, _ = compare.lines(tree, compare.contrasts(tree, "dr_grpo", "grpo"))
     assert shown[0].endswith(f"], ahead (3 seeds, {area['needed']} needed)")
     assert (compare.verdict(score), ", undecided (" in shown[2]) == ("ahead", True), "one of two, after Holm"
     assert compare.of_own(scored_twice) == "", "every method is in a table"
@@ -190,7 +188,7 @@ def test_a_trees_own_methods_have_verdicts_against_its_baseline(scored_twice: Tr
 def test_of_a_sweep_each_method_is_taken_at_its_value() -> None:
     """On the seeds that chose nothing; each continues a clean model of its own."""
     tree = open_tree(KEPT / "tuned")
-    line = compare.lines(tree, compare.pairs(tree, "tepo", "grpo", "chosen"))[0]
+    line = compare.lines(tree, compare.contrasts(tree, "tepo", "grpo", "chosen"))[0]
     sides = [areas("tuned", tree.chosen["tiny_qwen2", name]).loc[:8] for name in ("tepo", "grpo")]
     test, mean = stats.ttest_rel(*sides), (sides[0] - sides[1]).mean()
     assert (line["pairs"], line["units"]) == (8, 8)
@@ -203,7 +201,7 @@ def test_a_method_is_compared_with_the_model_before_rl_benchmark_by_benchmark() 
     after, before = (kept[kept.method == method].score.to_numpy() for method in ("tepo", "base"))
     assert (len(after), len(before)) == (4, 1)
     tree = open_tree(KEPT / "smollm")
-    (line,) = compare.lines(tree, compare.pairs(tree, "tepo", "base"), ["syn_q_words"])
+    (line,) = compare.lines(tree, compare.contrasts(tree, "tepo", "base"), ["syn_q_words"])
     test = stats.ttest_1samp(after - before, 0)
     assert line["measure"] == "syn_q_words after 8"
     assert [line["difference"], line["p"]] == pytest.approx([after.mean() - before[0], test.pvalue], rel=1e-9)

@@ -66,6 +66,14 @@ def test_what_is_planned_is_what_snakemake_runs_and_on_one_machine_no_two_share_
     assert {*re.findall(r"\bgpu=(\d+)", said)} - {"0"} == {"1"}
 
 
+def test_a_run_that_follows_another_is_planned_like_any_other(tmp_path: Path) -> None:
+    made = asked(tmp_path, load(files_of("yoked")))
+    assert cost.problems(made, gpus=2) == []
+    followers = {planned.run.method: made.yoke(planned) for planned in made.planned if planned.run.seed == 3}
+    curve = f"{made.results.root}/runs/tiny_qwen2/tepo/seed3/curve.csv"
+    assert (followers["grpo@as_tepo"], followers["grpo@flat"]) == (curve, None)
+
+
 def test_the_plan_is_a_target_that_runs_no_job(clone: Path) -> None:
     said = run_snakemake(clone, "plan", "--configfile", "config/quick.yaml")
     assert said.returncode == 0, said.stderr
