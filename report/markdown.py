@@ -98,15 +98,10 @@ def escape_markdown(value: object) -> str:
     return "".join(escapes.get(c, c) for c in str(value))
 
 
-def markdown_table(
-    heads: Sequence[str],
-    lines: Iterable[Iterable[str]],
-    align: str = "---",
-    escape: Callable[[str], str] = escape_markdown,
-) -> list[str]:
-    """Return a Markdown table in lines; columns after the first have alignment `align`. escape: applied to cells."""
-    rule = "|---|" + f"{align}|" * (len(heads) - 1)
-    return [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(map(escape, line))} |" for line in lines)]
+def markdown_table(heads: Sequence[str], lines: Iterable[Iterable[str]]) -> list[str]:
+    """Return a Markdown table in lines, its cells escaped."""
+    escaped = (f"| {' | '.join(map(escape_markdown, line))} |" for line in lines)
+    return [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *escaped]
 
 
 def aligned(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:
